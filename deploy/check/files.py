@@ -243,7 +243,7 @@ REFUSED = {
     "an unknown value": {"replicas": 3},
     "postgres without a URL": {"store": {"kind": "postgres"}, "secret": {"name": "keys"}},
     "postgres without a secret": {"store": POSTGRES["store"]},
-    "a password for everybody to read": {"store": {"kind": "postgres", "postgres": {"url": "postgres://a:b@c/d"}}, "secret": {"name": "keys"}},
+    "a password that every user can read": {"store": {"kind": "postgres", "postgres": {"url": "postgres://a:b@c/d"}}, "secret": {"name": "keys"}},
     "a worker on sqlite": {"role": "worker"},
     "an ingress without a host": {"ingress": {"enabled": True}},
     "a key without a secret": {"serviceMonitor": {"enabled": True, "withKey": True}},

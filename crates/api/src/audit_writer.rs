@@ -17,8 +17,8 @@ use posthaste_store::{AuditEntry, AuditOutcome};
 use super::App;
 use super::auth::{Caller, Credential, limiter_of};
 use super::code::Code;
-use super::origin::Origin;
 use super::problem::Problem;
+use super::request_source::RequestSource;
 use super::route::{Access, Route, Verb};
 use super::settings::RequestRate;
 
@@ -113,7 +113,7 @@ impl AuditedRequest {
         action: &str,
         caller: &Caller,
         tenant: Option<TenantId>,
-        origin: &Origin,
+        source: &RequestSource,
         path: &str,
     ) -> Result<AuditedRequest, Problem> {
         check_rate(app, caller)?;
@@ -130,8 +130,8 @@ impl AuditedRequest {
                 Some(Credential::Key(known)) => Some(known.key.id),
                 Some(Credential::Configured | Credential::Link(_)) | None => None,
             },
-            via: origin.via,
-            from: origin.from.map(|address| address.to_string()),
+            via: source.via,
+            from: source.from.map(|address| address.to_string()),
             action: action.to_owned(),
             tenant,
             resource: path.to_owned(),

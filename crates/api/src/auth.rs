@@ -24,10 +24,10 @@ use super::body_budget::{BodyReservation, TenantBudget};
 use super::cache::{Cache, Generation};
 use super::code::Code;
 use super::failed_authentications::Denied;
-use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
 use super::quota_rejection::LastRejection;
 use super::rate_limit::RateLimiter;
+use super::request_source::RequestSource;
 use super::settings::RequestRate;
 use super::tenant_rates::TenantRates;
 use crate::hash_key;
@@ -116,10 +116,10 @@ impl App {
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
-        origin: &Origin,
+        source: &RequestSource,
     ) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthorized)?;
-        self.authenticate_key(hash_key(key), origin).await
+        self.authenticate_key(hash_key(key), source).await
     }
 
     /// Authenticates a caller by the key with this hash. Refuses a peer that has sent too many wrong keys before the
@@ -127,7 +127,7 @@ impl App {
     pub async fn authenticate_key(
         &self,
         hash: KeyHash,
-        origin: &Origin,
+        source: &RequestSource,
     ) -> Result<Caller, Problem> {
         // Without failures no peer is refused, so a valid configured key needs no entry in the table.
         let failures = &self.failed_authentications;
@@ -136,7 +136,7 @@ impl App {
             return self.caller_with_key(hash).await;
         }
         let now = self.clock.now().tick;
-        let check = match failures.begin(now, origin.from, hash).await {
+        let check = match failures.begin(now, source.from, hash).await {
             Ok(check) => check,
             Err(Denied::KnownWrong) => {
                 self.metrics.authentications.failed();
@@ -145,8 +145,8 @@ impl App {
             Err(Denied::TooMany(wait)) => {
                 self.metrics.authentications.refused();
                 if self.may_log_failure() {
-                    let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong keys");
+                    let from = source.from.map(|address| address.to_string());
+                    tracing::warn!(target: LOG_TARGET, from, via = ?source.via, "refusing keys from an address that sent too many wrong keys");
                 }
                 let detail = "Too many wrong keys from your address. Check the key, and retry after the time in Retry-After.";
                 return Err(Problem::new(Code::RateLimited, detail).after(wait));
@@ -158,8 +158,8 @@ impl App {
                 drop(check);
                 self.metrics.authentications.failed();
                 if self.may_log_failure() {
-                    let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "unknown or revoked key");
+                    let from = source.from.map(|address| address.to_string());
+                    tracing::warn!(target: LOG_TARGET, from, via = ?source.via, "unknown or revoked key");
                 }
             }
             // Other errors say nothing about the key.

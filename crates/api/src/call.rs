@@ -15,8 +15,8 @@ use http::{Request, Response};
 use super::App;
 use super::audit_writer::{self, AuditedRequest};
 use super::auth::Caller;
-use super::origin::Origin;
 use super::problem::Problem;
+use super::request_source::RequestSource;
 use super::route::{Access, Call, HandlerFuture, Route, run_to_completion, segment};
 
 /// Answers a request for `route`.
@@ -36,14 +36,14 @@ async fn handle(
     route: &'static Route,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
-    let origin = Origin::of(request.headers(), request.extensions());
+    let source = RequestSource::of(request.headers(), request.extensions());
     let caller = match route.access {
         Access::Open => Caller::Anonymous,
         Access::AnyKey | Access::Admin | Access::Tenant | Access::TenantKey => {
-            app.authenticate(request.headers(), &origin).await?
+            app.authenticate(request.headers(), &source).await?
         }
     };
-    authorize_and_run(app, route, caller, origin, request).await
+    authorize_and_run(app, route, caller, source, request).await
 }
 
 /// Checks that the caller may use the route, and runs its handler. Every request passes here, independent of
@@ -52,7 +52,7 @@ pub(super) async fn authorize_and_run(
     app: Arc<App>,
     route: &'static Route,
     caller: Caller,
-    origin: Origin,
+    source: RequestSource,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
@@ -78,7 +78,7 @@ pub(super) async fn authorize_and_run(
         body: Mutex::new(body),
         reservation: None,
         tenant,
-        origin,
+        source,
     };
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
@@ -95,7 +95,7 @@ async fn audited(call: Call) -> Result<Response<Body>, Problem> {
     let path = call.parts.uri.path();
     let (app, route) = (&call.app, call.route);
     let entry =
-        AuditedRequest::begin(app, route.name, &call.caller, tenant, &call.origin, path).await?;
+        AuditedRequest::begin(app, route.name, &call.caller, tenant, &call.source, path).await?;
     let result = CatchPanic((route.handler)(call)).await;
     if let Some(outcome) = audit_writer::outcome_of(&result) {
         entry.end(outcome, audit_writer::created_id(&result)).await;

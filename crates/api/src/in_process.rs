@@ -14,8 +14,8 @@ use http_body_util::BodyExt;
 use super::App;
 use super::auth::Caller;
 use super::call;
-use super::origin::Origin;
 use super::problem::{Problem, ResourceKind};
+use super::request_source::RequestSource;
 use super::route::{Route, Verb};
 use super::routes;
 
@@ -25,7 +25,7 @@ pub struct InProcessRequest {
     /// The caller.
     pub caller: Caller,
     /// Its address and interface.
-    pub origin: Origin,
+    pub source: RequestSource,
     /// The method.
     pub verb: Verb,
     /// The path and the query, encoded as in a URL.
@@ -49,7 +49,7 @@ impl App {
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(CONTENT_TYPE, json);
         let response =
-            call::authorize_and_run(self.clone(), route, asked.caller, asked.origin, request)
+            call::authorize_and_run(self.clone(), route, asked.caller, asked.source, request)
                 .await?;
         // The body is already in memory, and its route bounds its size.
         let body = response.into_body().collect().await;

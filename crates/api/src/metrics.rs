@@ -11,11 +11,11 @@ use axum::body::Body;
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use posthaste_core::dispatcher::BreakerCounts;
-use posthaste_engine::Phase;
+use posthaste_engine::EnginePhase;
 use posthaste_store::SubjectScope;
 use posthaste_telemetry::metrics::metric::Metric;
 use posthaste_telemetry::metrics::process_usage::{self, Process};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 use posthaste_telemetry::metrics::{EndpointPending, Gauges, exposition};
 use tokio::time::timeout;
 
@@ -91,7 +91,7 @@ async fn may_see_endpoints(call: &Call) -> bool {
     if app.metrics.endpoint_counters().is_none() || bearer(headers).is_none() {
         return false;
     }
-    let caller = app.authenticate(headers, &call.origin).await;
+    let caller = app.authenticate(headers, &call.source).await;
     caller.is_ok_and(|caller| caller.must_be_admin().is_ok())
 }
 
@@ -99,16 +99,16 @@ async fn may_see_endpoints(call: &Call) -> bool {
 async fn gauges(app: &App) -> Gauges {
     let breakers = match app.engine.phase() {
         // An engine that is starting has no lanes, so no breaker has tripped.
-        Phase::Starting => Some(BreakerCounts::default()),
-        Phase::Running | Phase::Stopped => within(app.engine.breakers()).await,
+        EnginePhase::Starting => Some(BreakerCounts::default()),
+        EnginePhase::Running | EnginePhase::Stopped => within(app.engine.breakers()).await,
     };
     let held_back = match app.engine.phase() {
-        Phase::Starting => Some(Vec::new()),
-        Phase::Running | Phase::Stopped => within(app.engine.held_back_counts()).await,
+        EnginePhase::Starting => Some(Vec::new()),
+        EnginePhase::Running | EnginePhase::Stopped => within(app.engine.held_back_counts()).await,
     };
     let hour = app
         .owner_router
-        .counters(&SubjectScope::Everything, Window::Hour);
+        .counters(&SubjectScope::Everything, StatsWindow::Hour);
     let path = app.store.path();
     Gauges {
         counts: within(app.store.counts()).await,

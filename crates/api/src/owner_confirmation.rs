@@ -11,8 +11,8 @@ use posthaste_store::{AuditOutcome, ConfirmationRequest};
 use super::App;
 use super::audit_writer::AuditedRequest;
 use super::auth::Caller;
-use super::origin::Origin;
 use super::problem::Problem;
+use super::request_source::RequestSource;
 
 pub use posthaste_notify::notifications::confirmations::CONFIRMATION_PATH;
 
@@ -35,7 +35,7 @@ impl App {
     pub async fn confirm_owner(
         self: &Arc<App>,
         token: &str,
-        origin: &Origin,
+        source: &RequestSource,
     ) -> Result<bool, Problem> {
         let Some(request) = self.confirmation(token).await? else {
             return Ok(false);
@@ -44,7 +44,7 @@ impl App {
         let path = format!("/v1/tenants/{tenant}/endpoints/{}", request.endpoint);
         let caller = Caller::Anonymous;
         let audited =
-            AuditedRequest::begin(self, ACTION, &caller, Some(tenant), origin, &path).await?;
+            AuditedRequest::begin(self, ACTION, &caller, Some(tenant), source, &path).await?;
         let now = self.clock.wall();
         let confirmed = self.store.confirm_owner(now, token_hash(token)).await?;
         let is_confirmed = confirmed.is_some_and(|endpoints| endpoints > 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Response, StatusCode};
-use posthaste_core::forecast::{MAX_OUTAGE, Scenario, forecast};
+use posthaste_core::forecast::{MAX_OUTAGE, OutageScenario, forecast};
 use posthaste_core::lane::{
     DEFAULT_MAX_IN_FLIGHT, MAX_BURST, MAX_IN_FLIGHT, MAX_PER_SECOND, MIN_PER_SECOND, RateLimit,
 };
@@ -35,7 +35,7 @@ use crate::reports::{ExplanationReport, OutageReport, PolicyReport};
 pub const MAX_SIMULATED: u32 = 100_000;
 /// Maximum number of parallel simulations, so that they do not delay deliveries.
 pub const MAX_SIMULATIONS: usize = 1;
-/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the refusal.
+/// Maximum time that a simulation waits for others before it is refused, and `Retry-After` of the response.
 const SIMULATION_WAIT: Span = Span::from_secs(2);
 
 static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
@@ -167,7 +167,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     });
     let scenario = policy
         .zip(rest)
-        .map(|(policy, rest)| Scenario { policy, ..rest });
+        .map(|(policy, rest)| OutageScenario { policy, ..rest });
     let scenario = errors.into_result(scenario)?;
     let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
     let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
@@ -184,7 +184,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
 }
 
 /// Reads all fields except the policy.
-fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
+fn read(fields: &mut Fields<'_, '_>) -> Option<OutageScenario> {
     fields.value("policy");
     for name in ["pending", "outage", "capacity"] {
         fields.need(name);
@@ -210,7 +210,7 @@ fn read(fields: &mut Fields<'_, '_>) -> Option<Scenario> {
         }
         seed
     });
-    Some(Scenario {
+    Some(OutageScenario {
         policy: RetryPolicy::default(),
         pending: pending?,
         outage: outage?,

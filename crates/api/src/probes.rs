@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use posthaste_core::time::Span;
-use posthaste_engine::Phase;
+use posthaste_engine::EnginePhase;
 use serde_json::json;
 
 use super::accept_watch::MAX_WAIT;
@@ -200,12 +200,12 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     }
     clock_check::check(app.clock.offset_ms())?;
     match app.engine.phase() {
-        Phase::Running => Ok(healthy()),
-        Phase::Starting => {
+        EnginePhase::Running => Ok(healthy()),
+        EnginePhase::Starting => {
             let detail = "The engine is still loading the stored deliveries. Try again shortly.";
             Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)))
         }
-        Phase::Stopped => Err(Problem::shutting_down()),
+        EnginePhase::Stopped => Err(Problem::shutting_down()),
     }
 }
 

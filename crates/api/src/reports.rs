@@ -9,7 +9,7 @@ use posthaste_charts::format;
 use posthaste_charts::outage::{Times, over_capacity};
 use posthaste_charts::series::{self, Bucket};
 use posthaste_core::delivery::DeadReason;
-use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome};
+use posthaste_core::forecast::{Forecast, OutageScenario, SenderOutcome};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Explanation, Preset, RetryPolicy};
 use serde::Serialize;
@@ -98,7 +98,11 @@ pub struct SenderReport {
 
 impl OutageReport {
     /// Reports on a simulated scenario.
-    pub fn new(preset: Option<Preset>, scenario: &Scenario, forecast: &Forecast) -> OutageReport {
+    pub fn new(
+        preset: Option<Preset>,
+        scenario: &OutageScenario,
+        forecast: &Forecast,
+    ) -> OutageReport {
         let mut report = OutageReport {
             policy: PolicyReport::new(preset, &scenario.policy),
             pending: scenario.pending,
@@ -230,7 +234,7 @@ mod tests {
     use posthaste_core::policy::Preset;
     use posthaste_core::time::Span;
 
-    fn conclusion(scenario: &Scenario) -> String {
+    fn conclusion(scenario: &OutageScenario) -> String {
         OutageReport::new(None, scenario, &forecast(scenario)).conclusion()
     }
 
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn conclusion_mentions_the_peak_of_a_naive_sender() {
-        let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
+        let scenario = OutageScenario::with_defaults(10_000, Span::from_mins(30));
         let conclusion_of = |posthaste: SenderOutcome, naive: SenderOutcome| {
             OutageReport::new(None, &scenario, &Forecast { posthaste, naive }).conclusion()
         };
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn conclusion_mentions_dead_letters() {
-        let mut long = Scenario::with_defaults(30, Span::from_days(30));
+        let mut long = OutageScenario::with_defaults(30, Span::from_days(30));
         long.policy = Preset::Brisk.policy();
         assert_eq!(
             conclusion(&long),
@@ -279,17 +283,17 @@ mod tests {
     #[test]
     fn nothing_pending_and_no_outage() {
         assert_eq!(
-            conclusion(&Scenario::with_defaults(0, Span::from_mins(1))),
+            conclusion(&OutageScenario::with_defaults(0, Span::from_mins(1))),
             "Nothing was pending, so nothing was sent."
         );
-        let at_once = conclusion(&Scenario::with_defaults(10, Span::ZERO));
+        let at_once = conclusion(&OutageScenario::with_defaults(10, Span::ZERO));
         assert!(
             at_once.starts_with("posthaste delivered all 10 within "),
             "{at_once}"
         );
         assert!(!at_once.contains("recovery"), "{at_once}");
         assert!(at_once.ends_with("sent no more at once."), "{at_once}");
-        let herd = conclusion(&Scenario::with_defaults(1_000, Span::ZERO));
+        let herd = conclusion(&OutageScenario::with_defaults(1_000, Span::ZERO));
         assert!(
             herd.ends_with("sent 1,000 in one second, 20 times the receiver's capacity."),
             "{herd}"
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn conclusion_for_one_delivery() {
-        let mut one = Scenario::with_defaults(1, Span::from_mins(1));
+        let mut one = OutageScenario::with_defaults(1, Span::from_mins(1));
         let text = conclusion(&one);
         assert!(
             text.starts_with("posthaste delivered the one delivery within "),
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn series_contains_every_request() {
-        let scenario = Scenario::with_defaults(2_000, Span::from_mins(10));
+        let scenario = OutageScenario::with_defaults(2_000, Span::from_mins(10));
         let report = OutageReport::new(None, &scenario, &forecast(&scenario));
         for course in [&report.posthaste, &report.naive] {
             let arrivals: u64 = course.series.iter().map(|bucket| bucket.arrivals).sum();

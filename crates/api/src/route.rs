@@ -17,9 +17,9 @@ use super::auth::{CachedTenant, Caller};
 use super::body;
 use super::body_budget::BodyReservation;
 use super::code::Code;
-use super::origin::{self, Origin};
 use super::paging::{Cursor, Query, cursor_pattern};
 use super::problem::{Problem, ResourceKind};
+use super::request_source::{self, RequestSource};
 use super::resources::Schema;
 
 /// The future of a handler.
@@ -54,7 +54,7 @@ pub struct Call {
     /// The memory of the body, after it was read. Held until the request ends.
     pub(super) reservation: Option<BodyReservation>,
     pub(super) tenant: Option<Arc<CachedTenant>>,
-    pub(super) origin: Origin,
+    pub(super) source: RequestSource,
 }
 
 /// Routes of one topic.
@@ -294,8 +294,8 @@ impl Call {
 
     /// Returns the URL under which the caller reached this server: scheme, host and port.
     pub fn called(&self) -> Option<String> {
-        let known = self.origin.called.clone();
-        known.or_else(|| origin::called(&self.parts.headers))
+        let known = self.source.called.clone();
+        known.or_else(|| request_source::called(&self.parts.headers))
     }
 
     /// Returns the headers.

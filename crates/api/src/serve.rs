@@ -36,7 +36,7 @@ use posthaste_telemetry::metrics::Metrics;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-use super::origin::Peer;
+use super::request_source::Peer;
 use super::settings::ApiSettings;
 use connection::ConnectionServer;
 use slots::{ConnectionSlots, SlotLimits};

@@ -1,8 +1,7 @@
-//! Delivery stats: five health figures with their ranges, and time series; of everything, a tenant or an endpoint.
+//! Delivery stats: five health ratios with their ranges, and time series; of everything, a tenant or an endpoint.
 //!
-//! Stats are in the store, so they are the same on every node and survive a restart. Nodes are asked for the last two
-//! seconds, which are not written yet; a node that does not answer within one second is left out. While the store is
-//! unavailable there is no answer. A ratio without data has its healthy value. The definitions of the ratios are in
+//! The store counts in the transactions that record attempts, so stats are the same on every node and survive a restart.
+//! While the store is unavailable, the response is an error. A ratio without data has its healthy value. The definitions of the ratios are in
 //! `posthaste_telemetry::metrics::health`.
 
 use axum::body::Body;
@@ -14,7 +13,7 @@ use posthaste_store::{
 };
 use posthaste_telemetry::metrics::HealthReport;
 use posthaste_telemetry::metrics::retrying::{MAX_RETRYING_COUNTED, counted_tenants, long_ago};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 
 use super::App;
 use super::body;
@@ -31,7 +30,7 @@ const WAITING_PER_PAGE: usize = 250;
 /// Maximum number of deliveries that are read to count those of one endpoint, in each status.
 const MAX_WAITING_SEEN: usize = MAX_RETRYING_COUNTED;
 /// The windows with a time series. The first is the default.
-const CHARTED: [Window; 2] = [Window::Hour, Window::Day];
+const CHARTED: [StatsWindow; 2] = [StatsWindow::Hour, StatsWindow::Day];
 
 const WINDOW: Parameter = parameter("window", "Time range; default `1h`.", series_window);
 
@@ -226,7 +225,7 @@ async fn series(call: &Call, scope: &SubjectScope) -> Result<Response<Body>, Pro
         Some(text) => {
             let charted = CHARTED.into_iter().find(|window| window.name() == text);
             charted.unwrap_or_else(|| {
-                let names = CHARTED.map(Window::name).join(", ");
+                let names = CHARTED.map(StatsWindow::name).join(", ");
                 query.wrong("window", format!("must be one of {names}"));
                 CHARTED[0]
             })

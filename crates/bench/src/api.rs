@@ -13,10 +13,10 @@ use http_body_util::Full;
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::MAX_ATTEMPTS;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedConnection};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+use super::error::BenchError;
 
 /// Maximum time to wait for a response.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -56,16 +56,16 @@ pub struct CreatedEndpoint {
 
 /// A connection to the API with an admin key.
 pub struct Api {
-    connection: Connection,
+    connection: TrustedConnection,
     key: String,
 }
 
 impl Api {
     /// Connects to the server.
-    pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, Failure> {
+    pub async fn connect(address: SocketAddr, key: &str) -> Result<Api, BenchError> {
         let origin = BaseUrl::plain(address);
         let connected = trusted_client::connect(&origin, &Roots::none(), MAX_WAIT).await;
-        let connection = connected.map_err(|error| Failure::Unanswered {
+        let connection = connected.map_err(|error| BenchError::Unanswered {
             what: "connecting to the server".to_owned(),
             why: error.to_string(),
         })?;
@@ -80,7 +80,7 @@ impl Api {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, BenchError> {
         let what = format!("{method} {path}");
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
@@ -89,10 +89,10 @@ impl Api {
             .header(AUTHORIZATION, format!("Bearer {}", self.key))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| Failure::Usage(error.to_string()))?;
+            .map_err(|error| BenchError::Usage(error.to_string()))?;
         let answered = self.connection.send(request, MAX_WAIT).await;
         let (head, answer) = answered
-            .map_err(|error| Failure::Unanswered {
+            .map_err(|error| BenchError::Unanswered {
                 what: what.clone(),
                 why: error.to_string(),
             })?
@@ -101,7 +101,7 @@ impl Api {
             return Ok(answer);
         }
         let answer = String::from_utf8_lossy(&answer);
-        Err(Failure::Refused {
+        Err(BenchError::Refused {
             what,
             status: head.status.as_u16(),
             answer: answer.chars().take(MAX_ERROR_CHARS).collect(),
@@ -109,24 +109,28 @@ impl Api {
     }
 
     /// Sends `PATCH` to a path.
-    pub async fn patch(&mut self, path: &str, body: &Value) -> Result<(), Failure> {
+    pub async fn patch(&mut self, path: &str, body: &Value) -> Result<(), BenchError> {
         self.ask(Method::PATCH, path, Some(body)).await.map(|_| ())
     }
 
     /// Sends `POST` to a path and returns the answer; `null` if it is empty.
-    pub async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    pub async fn post(&mut self, path: &str, body: Option<&Value>) -> Result<Value, BenchError> {
         let answer = self.ask(Method::POST, path, body).await?;
         if answer.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&answer).map_err(|error| Failure::Unanswered {
+        serde_json::from_slice(&answer).map_err(|error| BenchError::Unanswered {
             what: format!("POST {path}"),
             why: format!("its answer is not JSON: {error}"),
         })
     }
 
     /// Creates a tenant that may have this number of endpoints. Returns an API key for it.
-    pub async fn make_tenant(&mut self, name: &str, endpoints: usize) -> Result<String, Failure> {
+    pub async fn make_tenant(
+        &mut self,
+        name: &str,
+        endpoints: usize,
+    ) -> Result<String, BenchError> {
         let limits = json!({
             "endpoints": endpoints + 1,
             "events_per_second": 1_000_000,
@@ -147,7 +151,7 @@ impl Api {
         &mut self,
         tenant: &str,
         new_endpoint: &NewEndpoint,
-    ) -> Result<CreatedEndpoint, Failure> {
+    ) -> Result<CreatedEndpoint, BenchError> {
         let path = format!("/v1/tenants/{tenant}/endpoints");
         let mut endpoint = json!({
             "url": new_endpoint.url,
@@ -168,22 +172,22 @@ impl Api {
     }
 
     /// Sends `GET` to a path and returns the answer.
-    pub async fn get(&mut self, path: &str) -> Result<Value, Failure> {
+    pub async fn get(&mut self, path: &str) -> Result<Value, BenchError> {
         let answer = self.ask(Method::GET, path, None).await?;
-        serde_json::from_slice(&answer).map_err(|error| Failure::Unanswered {
+        serde_json::from_slice(&answer).map_err(|error| BenchError::Unanswered {
             what: format!("GET {path}"),
             why: format!("its answer is not JSON: {error}"),
         })
     }
 
     /// Loads a page and returns its length in bytes.
-    pub async fn page(&mut self, path: &str) -> Result<usize, Failure> {
+    pub async fn page(&mut self, path: &str) -> Result<usize, BenchError> {
         let answer = self.ask(Method::GET, path, None).await?;
         Ok(answer.len())
     }
 
     /// Creates a link to a tenant's portal and returns its path.
-    pub async fn portal(&mut self, tenant: &str) -> Result<String, Failure> {
+    pub async fn portal(&mut self, tenant: &str) -> Result<String, BenchError> {
         let path = format!("/v1/tenants/{tenant}/portal-links");
         let made = self.post(&path, Some(&json!({}))).await?;
         let url = text(&made, "url", &path)?;
@@ -193,27 +197,34 @@ impl Api {
     }
 
     /// Pauses or resumes an endpoint: `verb` is `pause` or `resume`.
-    pub async fn turn(&mut self, tenant: &str, endpoint: &str, verb: &str) -> Result<(), Failure> {
+    pub async fn turn(
+        &mut self,
+        tenant: &str,
+        endpoint: &str,
+        verb: &str,
+    ) -> Result<(), BenchError> {
         let path = format!("/v1/tenants/{tenant}/endpoints/{endpoint}/{verb}");
         self.post(&path, None).await.map(|_| ())
     }
 
     /// Loads the server's metrics.
-    pub async fn metrics(&mut self) -> Result<String, Failure> {
+    pub async fn metrics(&mut self) -> Result<String, BenchError> {
         let answer = self.ask(Method::GET, "/metrics", None).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// Checks that the server is ready for requests.
-    pub async fn ready(&mut self) -> Result<(), Failure> {
+    pub async fn ready(&mut self) -> Result<(), BenchError> {
         self.ask(Method::GET, "/readyz", None).await.map(|_| ())
     }
 }
 
-fn text(answer: &Value, field: &str, path: &str) -> Result<String, Failure> {
+fn text(answer: &Value, field: &str, path: &str) -> Result<String, BenchError> {
     let found = answer.get(field).and_then(Value::as_str);
-    found.map(str::to_owned).ok_or_else(|| Failure::Unanswered {
-        what: format!("POST {path}"),
-        why: format!("its answer has no {field}"),
-    })
+    found
+        .map(str::to_owned)
+        .ok_or_else(|| BenchError::Unanswered {
+            what: format!("POST {path}"),
+            why: format!("its answer has no {field}"),
+        })
 }

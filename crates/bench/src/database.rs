@@ -14,7 +14,7 @@ use posthaste_store::postgres::{Dial, ServerAddress, ServerUrl, Session};
 use rustix::param::clock_ticks_per_second;
 use url::Url;
 
-use super::failure::Failure;
+use super::error::BenchError;
 use super::usage::{Processes, process_ticks};
 
 /// A database that is deleted when this value is dropped.
@@ -30,9 +30,9 @@ pub fn is_database(store: &str) -> bool {
 }
 
 /// Parses the URL of a database server.
-pub fn server_of(store: &str) -> Result<ServerUrl, Failure> {
+pub fn server_of(store: &str) -> Result<ServerUrl, BenchError> {
     let server: Result<ServerUrl, _> = store.parse();
-    let server = server.map_err(|error| Failure::Usage(format!("--store {error}")))?;
+    let server = server.map_err(|error| BenchError::Usage(format!("--store {error}")))?;
     Ok(with_password(&server))
 }
 
@@ -42,10 +42,10 @@ fn dialer() -> Arc<dyn Dial> {
 
 impl Database {
     /// Creates a database.
-    pub async fn create(store: &str, name: &str) -> Result<Database, Failure> {
+    pub async fn create(store: &str, name: &str) -> Result<Database, BenchError> {
         let server = server_of(store)?;
         let several_hosts =
-            |_| Failure::Usage("--store must name one host to measure on".to_owned());
+            |_| BenchError::Usage("--store must name one host to measure on".to_owned());
         let mut url = Url::parse(store).map_err(several_hosts)?;
         url.set_path(name);
         let database = Database {
@@ -64,12 +64,12 @@ impl Database {
     }
 
     /// Opens a connection to it.
-    pub async fn session(&self) -> Result<Session, Failure> {
+    pub async fn session(&self) -> Result<Session, BenchError> {
         let own = self.server.clone().with_database(&self.name);
         Session::open(&own, &dialer()).await.map_err(refused)
     }
 
-    async fn on_server(&self, sql: &str) -> Result<(), Failure> {
+    async fn on_server(&self, sql: &str) -> Result<(), BenchError> {
         let session = Session::open(&self.server, &dialer()).await;
         let session = session.map_err(refused)?;
         session.batch(sql).await.map_err(refused)
@@ -138,8 +138,8 @@ pub fn describe(store: &str) -> Vec<String> {
     })
 }
 
-fn refused(error: OpenError) -> Failure {
-    Failure::Usage(error.to_string())
+fn refused(error: OpenError) -> BenchError {
+    BenchError::Usage(error.to_string())
 }
 
 fn is_local(host: &ServerAddress) -> bool {

@@ -15,8 +15,8 @@ use tokio::time::{interval, sleep};
 
 use super::api::{Api, CreatedEndpoint, NewEndpoint};
 use super::database::Database;
-use super::failure::Failure;
-use super::measured_process::{Kind, MeasuredProcess};
+use super::error::BenchError;
+use super::measured_process::{MeasuredProcess, ProcessKind};
 use super::producer::{ApiTarget, Load, produce};
 use super::progress::Progress;
 use super::receiver::Receivers;
@@ -65,7 +65,7 @@ pub enum NodeLayout {
 
 impl Fixture {
     /// Starts the relay, and a recorder for this number of events.
-    pub async fn relay(settings: &Settings, events: usize) -> Result<Fixture, Failure> {
+    pub async fn relay(settings: &Settings, events: usize) -> Result<Fixture, BenchError> {
         let recorder = Arc::new(Recorder::new(settings.endpoints, events));
         let receivers = Receivers::start(Arc::clone(&recorder))?;
         let mut endpoints = Vec::new();
@@ -84,8 +84,13 @@ impl Fixture {
         };
         let config = serde_json::to_string(&config).expect("the configuration serializes");
         let arguments = vec!["bench-relay".to_owned()];
-        let process =
-            MeasuredProcess::start(Kind::Relay, &arguments, Some(&config), Path::new(".")).await?;
+        let process = MeasuredProcess::start(
+            ProcessKind::Relay,
+            &arguments,
+            Some(&config),
+            Path::new("."),
+        )
+        .await?;
         let target = target(process.address(), String::from("none"));
         Ok(Fixture {
             recorder,
@@ -106,7 +111,7 @@ impl Fixture {
         settings: &Settings,
         (endpoints, events): (usize, usize),
         new_endpoint: impl Fn(usize, String) -> NewEndpoint,
-    ) -> Result<Fixture, Failure> {
+    ) -> Result<Fixture, BenchError> {
         let recorder = Recorder::new(endpoints, events);
         Fixture::nodes(settings, recorder, new_endpoint, NodeLayout::Single).await
     }
@@ -117,11 +122,11 @@ impl Fixture {
         recorder: Recorder,
         new_endpoint: impl Fn(usize, String) -> NewEndpoint,
         layout: NodeLayout,
-    ) -> Result<Fixture, Failure> {
+    ) -> Result<Fixture, BenchError> {
         let recorder = Arc::new(recorder);
         let receivers = Receivers::start(Arc::clone(&recorder))?;
         let directory = TempDir::with_prefix("posthaste-bench-")
-            .map_err(Failure::machine("cannot make a folder for the store"))?;
+            .map_err(BenchError::machine("cannot make a folder for the store"))?;
         let admin_key = format!("ph_{}", hex(&random_bytes::<24>()?));
         let database = match settings.database() {
             Some(store) => {
@@ -140,12 +145,13 @@ impl Fixture {
             let role = |role: &str| ["--role".to_owned(), role.to_owned()];
             let mut other = arguments.clone();
             other.extend(role("worker"));
-            worker =
-                Some(MeasuredProcess::start(Kind::Server, &other, None, directory.path()).await?);
+            worker = Some(
+                MeasuredProcess::start(ProcessKind::Server, &other, None, directory.path()).await?,
+            );
             arguments.extend(role("api"));
         }
         let process =
-            MeasuredProcess::start(Kind::Server, &arguments, None, directory.path()).await?;
+            MeasuredProcess::start(ProcessKind::Server, &arguments, None, directory.path()).await?;
         let mut api = Api::connect(process.address(), &admin_key).await?;
         api.ready().await?;
         let tenant = format!("{TENANT}-{}", hex(&random_bytes::<6>()?));
@@ -186,18 +192,18 @@ impl Fixture {
     }
 
     /// Opens a connection to the server's API.
-    pub async fn api(&self) -> Result<Api, Failure> {
+    pub async fn api(&self) -> Result<Api, BenchError> {
         Api::connect(self.process.address(), &self.admin_key).await
     }
 
     /// Opens a connection to the node that sends, which has the lag metrics.
-    pub async fn sender(&self) -> Result<Api, Failure> {
+    pub async fn sender(&self) -> Result<Api, BenchError> {
         let sender = self.worker.as_ref().unwrap_or(&self.process);
         Api::connect(sender.address(), &self.admin_key).await
     }
 
     /// Returns the usage of all nodes once they are idle.
-    pub async fn settled_usage(&self) -> Result<Usage, Failure> {
+    pub async fn settled_usage(&self) -> Result<Usage, BenchError> {
         let usage = self.process.settled_usage().await?;
         match &self.worker {
             Some(worker) => Ok(usage.plus(&worker.settled_usage().await?)),
@@ -211,7 +217,7 @@ impl Fixture {
     }
 
     /// Restarts the server on the same store. Returns the durations of the stop and of the start.
-    pub async fn restart(self) -> Result<(Fixture, Duration, Duration), Failure> {
+    pub async fn restart(self) -> Result<(Fixture, Duration, Duration), BenchError> {
         let Fixture {
             process, directory, ..
         } = self;
@@ -221,7 +227,8 @@ impl Fixture {
         let started_at = Instant::now();
         process.stop().await?;
         let stopped_within = started_at.elapsed();
-        let process = MeasuredProcess::start(Kind::Server, &self.arguments, None, &folder).await?;
+        let process =
+            MeasuredProcess::start(ProcessKind::Server, &self.arguments, None, &folder).await?;
         let started_within = process.started_within();
         let fixture = Fixture {
             target: ApiTarget {
@@ -249,7 +256,7 @@ impl Fixture {
         load: Load,
         endpoints: Range<usize>,
         progress: &Progress,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BenchError> {
         let arrived = self.recorder.arrivals(endpoints.clone());
         let new_endpoint = arrived + (load.events.len() * endpoints.len()) as u64;
         let producing = produce(&self.target, load, &self.recorder);
@@ -266,7 +273,7 @@ impl Fixture {
         endpoints: Range<usize>,
         max_silence: Duration,
         progress: &Progress,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BenchError> {
         let mut polls = interval(POLL_INTERVAL);
         let arrivals = || self.recorder.arrivals(endpoints.clone());
         let (mut arrived, mut arrived_at) = (arrivals(), Instant::now());
@@ -277,7 +284,7 @@ impl Fixture {
                 (arrived, arrived_at) = (now, Instant::now());
                 progress.set(arrived);
             } else if arrived_at.elapsed() > max_silence {
-                return Err(Failure::Stalled {
+                return Err(BenchError::Stalled {
                     what: format!("the arrival of {} more", new_endpoint - arrived),
                     seconds: max_silence.as_secs(),
                     stderr_tail: self.process.stderr_tail(),
@@ -292,7 +299,7 @@ impl Fixture {
         &self,
         endpoints: Range<usize>,
         events: Range<usize>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BenchError> {
         sleep(Duration::from_millis(100)).await;
         self.recorder.check(endpoints, events)
     }
@@ -328,10 +335,10 @@ fn serve_arguments(settings: &Settings, store: &str, admin_key: &str) -> Vec<Str
     arguments.chain(config).collect()
 }
 
-fn random_bytes<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
+fn random_bytes<const BYTES: usize>() -> Result<[u8; BYTES], BenchError> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;
+        .map_err(|error| BenchError::Broken(format!("there is no chance: {error}")))?;
     Ok(bytes)
 }
 

@@ -17,7 +17,7 @@
 
 pub mod api;
 pub mod database;
-pub mod failure;
+pub mod error;
 pub mod faults;
 pub mod fixture;
 pub mod measured_process;
@@ -38,8 +38,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::runtime;
 
-use failure::Failure;
-use report::Outcome;
+use error::BenchError;
+use report::ScenarioResult;
 use scenario::{
     egress_client, history, hostile_callers, isolation, memory, metrics_cost, outbox, pages,
     partial_failure, recovery, relay_comparison, retention, schedules, table_bloat,
@@ -47,13 +47,13 @@ use scenario::{
 use settings::{Scenario, Settings};
 
 /// Runs the requested scenarios one after the other.
-pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
+pub fn run(settings: &Settings) -> Result<Vec<ScenarioResult>, BenchError> {
     settings.check()?;
     raise_open_file_limit();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::machine("cannot start a thread"))?;
+        .map_err(BenchError::machine("cannot start a thread"))?;
     runtime.block_on(async {
         let mut outcomes = Vec::new();
         for scenario in &settings.scenarios {
@@ -63,7 +63,10 @@ pub fn run(settings: &Settings) -> Result<Vec<Outcome>, Failure> {
     })
 }
 
-async fn run_scenario(scenario: Scenario, settings: &Settings) -> Result<Outcome, Failure> {
+async fn run_scenario(
+    scenario: Scenario,
+    settings: &Settings,
+) -> Result<ScenarioResult, BenchError> {
     match scenario {
         Scenario::Throughput => relay_comparison::throughput(settings).await,
         Scenario::Lag => relay_comparison::lag(settings).await,
@@ -128,7 +131,7 @@ pub fn environment(settings: &Settings) -> Vec<String> {
 
 /// Builds the JSON document of all results. The comparison of relay and server comes first, because most readers want
 /// it.
-pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
+pub fn document(settings: &Settings, outcomes: &[ScenarioResult]) -> Value {
     let mut document = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "circumstances": environment(settings),
@@ -139,13 +142,13 @@ pub fn document(settings: &Settings, outcomes: &[Outcome]) -> Value {
             document[name] = value;
         }
     }
-    document["scenarios"] = outcomes.iter().map(Outcome::json).collect();
+    document["scenarios"] = outcomes.iter().map(ScenarioResult::json).collect();
     document
 }
 
 /// Returns the measurements of relay, server and their ratio: throughput from the run at full speed, lag from the paced
 /// run.
-fn summary(outcomes: &[Outcome]) -> Option<[(&'static str, Value); 3]> {
+fn summary(outcomes: &[ScenarioResult]) -> Option<[(&'static str, Value); 3]> {
     let named = |name: &str| outcomes.iter().find(|outcome| outcome.name == name);
     let fast = named("throughput")?;
     let side = |side: &str| {
@@ -171,8 +174,8 @@ fn summary(outcomes: &[Outcome]) -> Option<[(&'static str, Value); 3]> {
 mod tests {
     use super::*;
 
-    fn outcome(name: &'static str, document: Value) -> Outcome {
-        Outcome {
+    fn outcome(name: &'static str, document: Value) -> ScenarioResult {
+        ScenarioResult {
             name,
             setting: String::new(),
             table: Vec::new(),

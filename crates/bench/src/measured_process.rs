@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::failure::Failure;
+use super::error::BenchError;
 use super::usage::Usage;
 
 /// Maximum time until the process is ready.
@@ -31,26 +31,26 @@ const MAX_SETTLE: Duration = Duration::from_secs(20);
 
 /// The kind of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProcessKind {
     /// The relay: no store, no engine.
     Relay,
     /// The server.
     Server,
 }
 
-impl Kind {
+impl ProcessKind {
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Relay => "relay",
-            Kind::Server => "server",
+            ProcessKind::Relay => "relay",
+            ProcessKind::Server => "server",
         }
     }
 }
 
 /// A running child process.
 pub struct MeasuredProcess {
-    kind: Kind,
+    kind: ProcessKind,
     child: Child,
     /// Standard input of the relay, which ends when it is closed.
     stdin: Option<ChildStdin>,
@@ -65,13 +65,13 @@ impl MeasuredProcess {
     /// Starts the process in a folder, writes its configuration to standard input, and waits until it prints its
     /// address.
     pub async fn start(
-        kind: Kind,
+        kind: ProcessKind,
         arguments: &[String],
         config: Option<&str>,
         folder: &Path,
-    ) -> Result<MeasuredProcess, Failure> {
+    ) -> Result<MeasuredProcess, BenchError> {
         let program =
-            std::env::current_exe().map_err(Failure::machine("cannot find this program"))?;
+            std::env::current_exe().map_err(BenchError::machine("cannot find this program"))?;
         let started_at = Instant::now();
         #[expect(
             clippy::disallowed_methods,
@@ -91,7 +91,7 @@ impl MeasuredProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(Failure::machine("cannot start this program again"))?;
+            .map_err(BenchError::machine("cannot start this program again"))?;
         let stderr_tail = keep_stderr_tail(child.stderr.take());
         let first_address = first_address(child.stdout.take(), started_at);
         let mut stdin = child.stdin.take();
@@ -128,8 +128,8 @@ impl MeasuredProcess {
         }
     }
 
-    fn not_started(&self, why: String) -> Failure {
-        Failure::NotStarted {
+    fn not_started(&self, why: String) -> BenchError {
+        BenchError::NotStarted {
             process: self.kind.name(),
             why,
             stderr_tail: self.stderr_tail(),
@@ -156,14 +156,14 @@ impl MeasuredProcess {
     }
 
     /// Returns its usage so far.
-    pub fn usage(&self) -> Result<Usage, Failure> {
-        Usage::of(self.child.id()).map_err(Failure::machine(
+    pub fn usage(&self) -> Result<Usage, BenchError> {
+        Usage::of(self.child.id()).map_err(BenchError::machine(
             "cannot tell what the process uses; this needs Linux's /proc",
         ))
     }
 
     /// Returns its usage once it is idle, with all results recorded.
-    pub async fn settled_usage(&self) -> Result<Usage, Failure> {
+    pub async fn settled_usage(&self) -> Result<Usage, BenchError> {
         let begun_at = Instant::now();
         let mut usage = self.usage()?;
         loop {
@@ -179,24 +179,24 @@ impl MeasuredProcess {
     }
 
     /// Stops the process and waits until it has ended.
-    pub async fn stop(mut self) -> Result<(), Failure> {
+    pub async fn stop(mut self) -> Result<(), BenchError> {
         self.stdin = None;
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM)
             .map_err(|error| error.into())
-            .map_err(Failure::machine("cannot stop the process"))?;
+            .map_err(BenchError::machine("cannot stop the process"))?;
         let started_at = Instant::now();
         while started_at.elapsed() < MAX_STOP {
             let ended = self.child.try_wait();
             if ended
-                .map_err(Failure::machine("cannot wait for the process"))?
+                .map_err(BenchError::machine("cannot wait for the process"))?
                 .is_some()
             {
                 return Ok(());
             }
             sleep(Duration::from_millis(10)).await;
         }
-        Err(Failure::Stalled {
+        Err(BenchError::Stalled {
             what: format!("the {}'s stop", self.kind.name()),
             seconds: MAX_STOP.as_secs(),
             stderr_tail: self.stderr_tail(),

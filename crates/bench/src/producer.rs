@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::failure::Failure;
+use super::error::BenchError;
 use super::payload;
 use super::recorder::Recorder;
 
@@ -71,7 +71,7 @@ pub async fn produce(
     target: &ApiTarget,
     load: Load,
     recorder: &Arc<Recorder>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let mode = Mode::Single(Arc::clone(recorder));
     Producer::new(target, "events", load, mode)?.run().await
 }
@@ -81,7 +81,7 @@ pub async fn produce_batches(
     target: &ApiTarget,
     load: Load,
     accepted: Arc<AtomicUsize>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let mode = Mode::Batches(accepted);
     let producer = Producer::new(target, "events/batch", load, mode)?;
     producer.run().await
@@ -107,7 +107,7 @@ impl Producer {
         resource: &str,
         load: Load,
         mode: Mode,
-    ) -> Result<Producer, Failure> {
+    ) -> Result<Producer, BenchError> {
         let path = format!("/v1/tenants/{}/{resource}", target.tenant);
         Ok(Producer {
             template: RequestTemplate::new(target, &path)?,
@@ -118,7 +118,7 @@ impl Producer {
     }
 
     /// Sends all events on a separate thread.
-    async fn run(self) -> Result<(), Failure> {
+    async fn run(self) -> Result<(), BenchError> {
         let producer = Arc::new(self);
         on_own_thread(move || async move {
             let start = Instant::now();
@@ -138,7 +138,7 @@ impl Producer {
         .await
     }
 
-    async fn send_single(&self, recorder: &Recorder, start: Instant) -> Result<(), Failure> {
+    async fn send_single(&self, recorder: &Recorder, start: Instant) -> Result<(), BenchError> {
         let load = &self.load;
         let mut connection = self.template.dial().await?;
         while let Some(numbers) = self.counter.take(1) {
@@ -155,7 +155,7 @@ impl Producer {
         Ok(())
     }
 
-    async fn send_batches(&self, accepted: &AtomicUsize) -> Result<(), Failure> {
+    async fn send_batches(&self, accepted: &AtomicUsize) -> Result<(), BenchError> {
         let mut connection = self.template.dial().await?;
         while let Some(numbers) = self.counter.take(BATCH) {
             let names: Vec<(Arc<str>, usize)> = numbers
@@ -171,35 +171,35 @@ impl Producer {
     }
 }
 
-async fn join_all(mut connections: JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
+async fn join_all(mut connections: JoinSet<Result<(), BenchError>>) -> Result<(), BenchError> {
     let mut outcome = Ok(());
     while let Some(ended) = connections.join_next().await {
-        let ended = ended.unwrap_or_else(|panic| Err(Failure::Broken(panic.to_string())));
+        let ended = ended.unwrap_or_else(|panic| Err(BenchError::Broken(panic.to_string())));
         outcome = outcome.and(ended);
     }
     outcome
 }
 
 /// Runs a future on a separate thread and waits for its result.
-pub async fn on_own_thread<W, F>(work: W) -> Result<(), Failure>
+pub async fn on_own_thread<W, F>(work: W) -> Result<(), BenchError>
 where
     W: FnOnce() -> F + Send + 'static,
-    F: Future<Output = Result<(), Failure>>,
+    F: Future<Output = Result<(), BenchError>>,
 {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::machine("cannot start a thread"))?;
+        .map_err(BenchError::machine("cannot start a thread"))?;
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new()
         .name("producer".to_owned())
         .spawn(move || {
             let _ = sender.send(runtime.block_on(work()));
         })
-        .map_err(Failure::machine("cannot start a thread"))?;
+        .map_err(BenchError::machine("cannot start a thread"))?;
     receiver
         .await
-        .unwrap_or_else(|_| Err(Failure::Broken("a producer panicked".to_owned())))
+        .unwrap_or_else(|_| Err(BenchError::Broken("a producer panicked".to_owned())))
 }
 
 /// Hands out event numbers, and stops after a failure.
@@ -225,7 +225,7 @@ impl Counter {
         (start < self.end && !failed).then(|| start..self.end.min(start + most))
     }
 
-    fn stop_if_failed(&self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+    fn stop_if_failed(&self, outcome: Result<(), BenchError>) -> Result<(), BenchError> {
         if outcome.is_err() {
             self.failed.store(true, Ordering::Relaxed);
         }
@@ -242,29 +242,29 @@ struct RequestTemplate {
 }
 
 impl RequestTemplate {
-    fn new(target: &ApiTarget, path: &str) -> Result<RequestTemplate, Failure> {
+    fn new(target: &ApiTarget, path: &str) -> Result<RequestTemplate, BenchError> {
         let header = |value: String| {
-            let refused = |_| Failure::Usage(format!("{value:?} cannot be a header"));
+            let refused = |_| BenchError::Usage(format!("{value:?} cannot be a header"));
             HeaderValue::from_str(&value).map_err(refused)
         };
         Ok(RequestTemplate {
             address: target.address,
             uri: path
                 .parse()
-                .map_err(|_| Failure::Usage(format!("{path:?} is no path")))?,
+                .map_err(|_| BenchError::Usage(format!("{path:?} is no path")))?,
             host: header(target.address.to_string())?,
             authorization: header(format!("Bearer {}", target.key))?,
         })
     }
 
-    async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn dial(&self) -> Result<SendRequest<Full<Bytes>>, BenchError> {
         trusted_client::dial(self.address)
             .await
             .map_err(|error| self.unanswered(&error))
     }
 
-    fn unanswered(&self, error: &dyn std::error::Error) -> Failure {
-        Failure::Unanswered {
+    fn unanswered(&self, error: &dyn std::error::Error) -> BenchError {
+        BenchError::Unanswered {
             what: format!("POST {}", self.uri.path()),
             why: error.to_string(),
         }
@@ -275,7 +275,7 @@ impl RequestTemplate {
         &self,
         connection: &mut SendRequest<Full<Bytes>>,
         body: String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BenchError> {
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -296,7 +296,7 @@ impl RequestTemplate {
             return Ok(());
         }
         let answer = String::from_utf8_lossy(&answer);
-        Err(Failure::Refused {
+        Err(BenchError::Refused {
             what: format!("POST {}", self.uri.path()),
             status: status.as_u16(),
             answer: answer.chars().take(MAX_ERROR_CHARS).collect(),
@@ -319,7 +319,7 @@ mod tests {
     fn a_failure_stops_the_other_connections() {
         let counter = Counter::new(0..10);
         assert!(counter.take(1).is_some());
-        let failed = Err(Failure::Broken("x".to_owned()));
+        let failed = Err(BenchError::Broken("x".to_owned()));
         assert!(counter.stop_if_failed(failed).is_err());
         assert_eq!(counter.take(1), None);
     }

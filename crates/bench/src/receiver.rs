@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 
-use super::failure::Failure;
+use super::error::BenchError;
 use super::faults::{Answer, FaultInjector};
 use super::payload::{self, MAX_PAYLOAD_BYTES};
 use super::recorder::Recorder;
@@ -80,8 +80,8 @@ pub struct Receivers {
 
 impl Receivers {
     /// Starts one endpoint for each endpoint of the recorder, all with [`Behaviour::Healthy`].
-    pub fn start(recorder: Arc<Recorder>) -> Result<Receivers, Failure> {
-        let cannot = Failure::machine;
+    pub fn start(recorder: Arc<Recorder>) -> Result<Receivers, BenchError> {
+        let cannot = BenchError::machine;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")
             .map_err(cannot("cannot open the receivers"))?;
         let address = listener
@@ -126,9 +126,10 @@ impl Receivers {
     }
 
     /// Sets the secret of an endpoint, for verifying signatures.
-    pub fn trust(&self, endpoint: usize, secret: &str) -> Result<(), Failure> {
+    pub fn trust(&self, endpoint: usize, secret: &str) -> Result<(), BenchError> {
         let keys = SigningKey::parse(secret).and_then(|key| SigningKeys::new(vec![key]));
-        let keys = keys.map_err(|error| Failure::Broken(format!("no usable secret: {error}")))?;
+        let keys =
+            keys.map_err(|error| BenchError::Broken(format!("no usable secret: {error}")))?;
         let _ = self.shared.endpoints[endpoint]
             .keys
             .set(keys.verifying_keys());
@@ -195,11 +196,11 @@ fn threads_to_use() -> usize {
 fn spawn(
     mut stopped: watch::Receiver<bool>,
     work: impl Future<Output = ()> + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
+) -> Result<JoinHandle<()>, BenchError> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::machine("cannot start a thread"))?;
+        .map_err(BenchError::machine("cannot start a thread"))?;
     let run = move || {
         runtime.block_on(async {
             tokio::select! {
@@ -211,7 +212,7 @@ fn spawn(
     std::thread::Builder::new()
         .name("receiver".to_owned())
         .spawn(run)
-        .map_err(Failure::machine("cannot start a thread"))
+        .map_err(BenchError::machine("cannot start a thread"))
 }
 
 /// Distributes connections over the threads in turn.

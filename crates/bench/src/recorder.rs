@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::failure::Failure;
+use super::error::BenchError;
 use super::statistics::Percentiles;
 
 /// Maximum number of wrong arrivals that are reported in detail; others are only counted.
@@ -131,7 +131,7 @@ impl Recorder {
     }
 
     /// Checks that each of these events reached each of these endpoints exactly once, and that nothing else arrived.
-    pub fn check(&self, endpoints: Range<usize>, events: Range<usize>) -> Result<(), Failure> {
+    pub fn check(&self, endpoints: Range<usize>, events: Range<usize>) -> Result<(), BenchError> {
         let mut missing = 0_u64;
         let mut examples = Vec::new();
         for endpoint in endpoints {
@@ -149,7 +149,7 @@ impl Recorder {
         if missing + wrong.repeats + wrong.unexpected + wrong.bad_signatures == 0 {
             return Ok(());
         }
-        Err(Failure::Inconsistent {
+        Err(BenchError::Inconsistent {
             missing,
             repeated: wrong.repeats,
             unexpected: wrong.unexpected,

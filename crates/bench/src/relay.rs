@@ -35,7 +35,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::mpsc;
 
-use super::failure::Failure;
+use super::error::BenchError;
 
 /// Capacity of the queue of one connection. When it is full, producers wait for their response.
 const MAX_QUEUED: usize = 64;
@@ -125,22 +125,22 @@ struct Relay {
 }
 
 /// Runs the relay until standard input is closed.
-pub fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), BenchError> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
-    read.map_err(Failure::machine("cannot read the orders"))?;
+    read.map_err(BenchError::machine("cannot read the orders"))?;
     let config: RelayConfig = serde_json::from_str(&line)
-        .map_err(|error| Failure::Usage(format!("these are no orders: {error}")))?;
+        .map_err(|error| BenchError::Usage(format!("these are no orders: {error}")))?;
     let runtime = runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(Failure::machine("cannot start threads"))?;
+        .map_err(BenchError::machine("cannot start threads"))?;
     let listener = runtime
         .block_on(TcpListener::bind("127.0.0.1:0"))
-        .map_err(Failure::machine("cannot listen"))?;
+        .map_err(BenchError::machine("cannot listen"))?;
     let address = listener
         .local_addr()
-        .map_err(Failure::machine("cannot listen"))?;
+        .map_err(BenchError::machine("cannot listen"))?;
     let relay = {
         let _within = runtime.enter();
         Arc::new(Relay::new(config)?)
@@ -149,7 +149,7 @@ pub fn run() -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "relaying from http://{address}")
         .and_then(|()| out.flush())
-        .map_err(Failure::machine("cannot tell the address"))?;
+        .map_err(BenchError::machine("cannot tell the address"))?;
     // Standard input is closed when the parent process ends.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     runtime.shutdown_background();
@@ -157,16 +157,16 @@ pub fn run() -> Result<(), Failure> {
 }
 
 impl Relay {
-    fn new(config: RelayConfig) -> Result<Relay, Failure> {
+    fn new(config: RelayConfig) -> Result<Relay, BenchError> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
-            .map_err(|error| Failure::Broken(format!("there is no chance: {error}")))?;
+            .map_err(|error| BenchError::Broken(format!("there is no chance: {error}")))?;
         let mut ids = IdGenerator::new(Rng::seeded(u64::from_ne_bytes(seed)));
         let clock = Clock::system();
         let mut targets = Vec::new();
         for endpoint in config.endpoints {
             let id: EndpointId = ids.next(clock.wall());
-            let unusable = |what: &str| Failure::Usage(format!("{what} cannot be used"));
+            let unusable = |what: &str| BenchError::Usage(format!("{what} cannot be used"));
             let keys = SigningKey::parse(&endpoint.secret)
                 .and_then(|key| SigningKeys::new(vec![key]))
                 .map_err(|_| unusable("a secret"))?;

@@ -1,6 +1,6 @@
 //! The results of a benchmark, as tables for people and as a JSON document for tools.
 //!
-//! [`Measurements`] are those of one side in one round, [`Round`] those of relay and server, [`Outcome`] is the result of
+//! [`Measurements`] are those of one side in one round, [`Round`] those of relay and server, [`ScenarioResult`] is the result of
 //! a scenario. Field names of serialized types are part of the JSON document.
 
 use posthaste_charts::{format, terminal};
@@ -98,7 +98,7 @@ impl Round {
 
 /// The result of one scenario.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ScenarioResult {
     /// Name of the scenario.
     pub name: &'static str,
     /// Description of the run, in a sentence.
@@ -111,7 +111,7 @@ pub struct Outcome {
     pub document: Value,
 }
 
-impl Outcome {
+impl ScenarioResult {
     /// Renders the result as text.
     pub fn page(&self, width: usize) -> String {
         let title = format!("{}: {}", self.name, self.setting);

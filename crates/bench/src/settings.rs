@@ -9,8 +9,8 @@ use posthaste_core::lane::{MAX_BURST, MAX_PER_SECOND, RateLimit};
 use serde::{Serialize, Serializer};
 
 use super::database;
-use super::failure::Failure;
-use super::measured_process::Kind;
+use super::error::BenchError;
+use super::measured_process::ProcessKind;
 
 /// Maximum number of events of one run, because the recorder is in memory.
 pub const MAX_EVENTS: usize = 10_000_000;
@@ -23,7 +23,7 @@ const CONNECTIONS_OUT: usize = 512;
 /// Maximum number of connections to one endpoint. More do not increase the throughput.
 const MAX_CONNECTIONS_OUT: usize = 64;
 
-/// What is to be shown.
+/// The scenarios of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
@@ -92,15 +92,15 @@ pub struct Settings {
     pub scenarios: Vec<Scenario>,
     /// Measure only the relay or only the server.
     #[serde(skip)]
-    pub only: Option<Kind>,
+    pub only: Option<ProcessKind>,
 }
 
 impl Settings {
     /// Checks the settings.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), BenchError> {
         let slots = self.events.unwrap_or(0).saturating_mul(self.endpoints);
         if slots > MAX_SLOTS {
-            return Err(Failure::Usage(format!(
+            return Err(BenchError::Usage(format!(
                 "{slots} deliveries are too many for one run: at most {MAX_SLOTS}"
             )));
         }
@@ -115,14 +115,14 @@ impl Settings {
             (Some(store), _) => drop(database::server_of(store)?),
             (None, None) => {}
             (None, Some(_)) => {
-                return Err(Failure::Usage(
+                return Err(BenchError::Usage(
                     "nodes, flat and outbox are about PostgreSQL: add --store postgres://…"
                         .to_owned(),
                 ));
             }
         }
         match self.store_file() {
-            Some(file) if file.exists() => Err(Failure::Usage(format!(
+            Some(file) if file.exists() => Err(BenchError::Usage(format!(
                 "{} exists: a benchmark fills a store with rubbish, so name a new file",
                 file.display()
             ))),

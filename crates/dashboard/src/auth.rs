@@ -19,9 +19,9 @@ use http::{HeaderMap, Method};
 use posthaste_api::auth::{Caller, Credential, bearer};
 use posthaste_api::code::Code;
 use posthaste_api::hash_key;
-use posthaste_api::origin::{self, Origin};
 use posthaste_api::problem::Problem;
 use posthaste_api::rate_limit::RateLimiter;
+use posthaste_api::request_source::{self, RequestSource};
 use posthaste_api::settings::RequestRate;
 use posthaste_core::id::SessionId;
 use posthaste_store::{KeyHash, LoginSession, SessionIdentity};
@@ -101,13 +101,13 @@ fn csrf_token_of(token: &str) -> String {
 pub(super) async fn authenticate_dashboard(
     dashboard: &Dashboard,
     headers: &HeaderMap,
-    origin: &Origin,
+    source: &RequestSource,
 ) -> Result<Visitor, Problem> {
     let app = &dashboard.app;
     if let Some(key) = bearer(headers) {
         let hash = hash_key(key);
         return Ok(Visitor {
-            caller: app.authenticate_key(hash, origin).await?,
+            caller: app.authenticate_key(hash, source).await?,
             method: AuthMethod::Key(hash),
         });
     }
@@ -251,7 +251,7 @@ pub(super) fn is_cross_site_navigation(method: &Method, headers: &HeaderMap) -> 
 /// Returns whether the browser uses TLS, according to `public_url` or to the `X-Forwarded-Proto` header of a proxy.
 pub(super) fn is_secure(dashboard: &Dashboard, headers: &HeaderMap) -> bool {
     let public_url = dashboard.settings.public_url.as_deref();
-    public_url.is_some_and(|url| url.starts_with("https://")) || origin::is_secure(headers)
+    public_url.is_some_and(|url| url.starts_with("https://")) || request_source::is_secure(headers)
 }
 
 /// Returns the name of the session cookie. Over TLS only the `__Host-` cookie is read: another host of the same

@@ -9,9 +9,9 @@ use axum::body::Body;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use maud::{Markup, html};
-use posthaste_api::origin::Origin;
 use posthaste_api::owner_confirmation::CONFIRMATION_PATH;
 use posthaste_api::problem::Problem;
+use posthaste_api::request_source::RequestSource;
 use posthaste_store::ActionInterface;
 
 use super::layout;
@@ -47,8 +47,9 @@ async fn show_or_confirm(dashboard: &Dashboard, parts: &Parts) -> Result<Page, P
             Ok(found.map_or_else(no_such_link, |found| question(path, &found.recipient)))
         }
         Method::POST => {
-            let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
-            match dashboard.app.confirm_owner(token, &origin).await? {
+            let source =
+                RequestSource::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
+            match dashboard.app.confirm_owner(token, &source).await? {
                 true => Ok(confirmed()),
                 false => Ok(no_such_link()),
             }

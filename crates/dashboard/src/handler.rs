@@ -12,8 +12,8 @@ use maud::html;
 use posthaste_api::auth::Caller;
 use posthaste_api::call::CatchPanic;
 use posthaste_api::code::Code;
-use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
+use posthaste_api::request_source::RequestSource;
 use posthaste_core::id::TenantId;
 use posthaste_store::ActionInterface;
 
@@ -73,8 +73,8 @@ async fn handle_dashboard(
         return Ok(responses::html(&page, StatusCode::OK));
     }
     let headers = http_request.headers();
-    let origin = Origin::of_page(ActionInterface::Page, headers, http_request.extensions());
-    let visitor = match auth::authenticate_dashboard(dashboard, headers, &origin).await {
+    let source = RequestSource::of_page(ActionInterface::Page, headers, http_request.extensions());
+    let visitor = match auth::authenticate_dashboard(dashboard, headers, &source).await {
         Ok(visitor) => visitor,
         Err(problem) if problem.code == Code::Unauthorized => {
             return Ok(redirect_to_sign_in(dashboard, &http_request, &problem));
@@ -152,7 +152,7 @@ async fn show_or_act(
         path_params: Vec::new(),
         path: http_request.uri().path().to_owned(),
         query: urls::parse_query(http_request.uri()),
-        origin: Origin::of_page(via, http_request.headers(), http_request.extensions()),
+        source: RequestSource::of_page(via, http_request.headers(), http_request.extensions()),
         now: dashboard.app.clock.wall(),
         cached_value: Arc::default(),
     };

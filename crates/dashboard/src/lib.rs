@@ -3,8 +3,8 @@
 //! Pages are rendered on the server; a small script keeps them current. [`Dashboard`] holds the shared state and
 //! [`router`] the routes. Guarantees:
 //!
-//! - **No data access of its own.** A page reads and changes data only through the API's routes, as the same caller.
-//!   Only authentication reads the store, for sessions and links.
+//! - **Data through the API.** A page reads and changes data only through the API's routes, as the same caller. Two
+//!   things have no route: sessions, which signing in and out create and end, and the confirmation of an email address.
 //! - **One rendering.** The first page and all later updates of it are rendered by the same code; see `live_updates`.
 //! - **No injection.** Text from outside is escaped where it is written. There are no inline scripts or styles, and
 //!   the content security policy forbids them.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use posthaste_api::auth::Caller;
 use posthaste_api::code::Code;
 use posthaste_api::in_process::InProcessRequest;
-use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
+use posthaste_api::request_source::RequestSource;
 use posthaste_api::route::Verb;
 use posthaste_core::id::TenantId;
 use posthaste_core::time::Timestamp;
@@ -40,7 +40,7 @@ pub(super) struct PageRequest {
     /// Query parameters.
     pub(super) query: Vec<(String, String)>,
     /// Source of the request, for the audit log.
-    pub(super) origin: Origin,
+    pub(super) source: RequestSource,
     /// Current time.
     pub(super) now: Timestamp,
     /// A value that never changes and that the page has read before. Live updates of the page do not read it again.
@@ -187,7 +187,7 @@ impl PageRequest {
     ) -> Result<T, Problem> {
         let call = InProcessRequest {
             caller: self.visitor.caller.clone(),
-            origin: self.origin.clone(),
+            source: self.source.clone(),
             verb,
             target: target.to_owned(),
             body,

@@ -126,7 +126,7 @@
     form.requestSubmit(event.submitter);
   });
 
-  // Whoever writes a policy out means it to count.
+  // A policy that is written out is the one to use.
   const CHOOSES = { retry_policy: "policy", policy: "preset" };
   document.addEventListener("input", (event) => {
     const written = event.target.closest?.("textarea[name]");
@@ -240,7 +240,7 @@
   const put = ({ id, print, html }, moves = false) => {
     const section = document.getElementById(id);
     if (!section || section.dataset.print === print) return;
-    // Nobody's typing is taken away; what came meanwhile is put when they are done.
+    // A section is not replaced while the visitor types in it; the newest update is put in place afterwards.
     if (inUse(section)) {
       waiting.set(id, { id, print, html });
       return;
@@ -313,7 +313,7 @@
       }
     });
   };
-  // A page that nobody looks at is not kept current: a browser has few connections, and so have we.
+  // A hidden page is not kept current: a browser has few connections, and so has the server.
   document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
   addEventListener("pagehide", leave);
   addEventListener("pageshow", follow);

@@ -13,8 +13,8 @@ use posthaste_api::audit_writer::AuditedRequest;
 use posthaste_api::auth::Caller;
 use posthaste_api::code::Code;
 use posthaste_api::hash_key;
-use posthaste_api::origin::Origin;
 use posthaste_api::problem::Problem;
+use posthaste_api::request_source::RequestSource;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{ActionInterface, AuditOutcome, CreateResult, LoginSession, SessionIdentity};
 use posthaste_system::random::fresh_token;
@@ -62,15 +62,15 @@ async fn sign_in(
     auth::check_origin(dashboard, &parts.headers)?;
     let app = &dashboard.app;
     let hash = hash_key(form.text("key"));
-    let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
-    let caller = match app.authenticate_key(hash, &origin).await {
+    let source = RequestSource::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
+    let caller = match app.authenticate_key(hash, &source).await {
         Ok(caller) => caller,
         Err(problem) if problem.code == Code::Unauthorized => {
             return Ok(unknown_key(dashboard, form.text("next")));
         }
         Err(problem) => return Err(problem),
     };
-    let audited = begin_audit_entry(dashboard, "sign_in", &caller, &origin).await?;
+    let audited = begin_audit_entry(dashboard, "sign_in", &caller, &source).await?;
     let now = app.clock.wall();
     let lifetime_ms = dashboard.settings.session.as_millis();
     let token = fresh_token();
@@ -116,14 +116,14 @@ pub(super) async fn sign_out(
     let (parts, body) = http_request.into_parts();
     let reservation = dashboard.app.body_reservation(&Caller::Anonymous);
     let form = Form::read(&parts.headers, body, MAX_SIGN_IN_BYTES, reservation).await?;
-    let origin = Origin::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
-    match auth::authenticate_dashboard(dashboard, &parts.headers, &origin).await {
+    let source = RequestSource::of_page(ActionInterface::Page, &parts.headers, &parts.extensions);
+    match auth::authenticate_dashboard(dashboard, &parts.headers, &source).await {
         Ok(visitor) => {
             auth::check_form(dashboard, &visitor, &parts.headers, &form)?;
             match visitor.method {
                 AuthMethod::Session { id, .. } => {
                     let caller = &visitor.caller;
-                    let audited = begin_audit_entry(dashboard, "sign_out", caller, &origin).await?;
+                    let audited = begin_audit_entry(dashboard, "sign_out", caller, &source).await?;
                     let app = &dashboard.app;
                     app.store.end_session(app.clock.wall(), None, id).await?;
                     audited.end(AuditOutcome::Done, None).await;
@@ -146,7 +146,7 @@ async fn begin_audit_entry(
     dashboard: &Dashboard,
     action: &str,
     caller: &Caller,
-    origin: &Origin,
+    source: &RequestSource,
 ) -> Result<AuditedRequest, Problem> {
     let tenant = match caller {
         Caller::Tenant(_, tenant) => Some(tenant.clone()),
@@ -157,7 +157,7 @@ async fn begin_audit_entry(
         action,
         caller,
         tenant,
-        origin,
+        source,
         DASHBOARD_PATH,
     )
     .await

@@ -20,7 +20,7 @@ use crate::error_mapping;
 use crate::pool::{Pool, PooledConnection};
 use crate::report::SendReport;
 use crate::request::{self, Message, PoolKey, Request, SendPermit};
-use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
+use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, RequestPhase, SendError};
 use crate::settings::{ClientSettings, MAX_TIME_LIMIT};
 
 /// Interval at which idle connections are checked.
@@ -88,7 +88,7 @@ impl Client {
         let started_at = Instant::now();
         let deadline = started_at + request.time_limit.min(MAX_TIME_LIMIT);
         let mut progress = Progress {
-            step: AttemptStep::At(Phase::Resolving),
+            step: AttemptStep::At(RequestPhase::Resolving),
             handed_over_at: None,
             allowance: None,
             reused: false,
@@ -221,7 +221,7 @@ impl Shared {
         keep_bytes: usize,
         progress: &mut Progress,
     ) -> Result<Answer, AttemptFailure> {
-        progress.step = AttemptStep::At(Phase::Reading);
+        progress.step = AttemptStep::At(RequestPhase::Reading);
         let (head, mut body) = response.into_parts();
         let code = head.status.as_u16();
         let mut answer = Answer {
@@ -286,7 +286,7 @@ async fn exchange(
     permit: Option<SendPermit>,
     progress: &mut Progress,
 ) -> Result<Response<Incoming>, (AttemptFailure, Option<Message>)> {
-    progress.step = AttemptStep::At(Phase::Awaiting);
+    progress.step = AttemptStep::At(RequestPhase::Awaiting);
     if permit.as_ref().is_some_and(|permit| !permit.holds()) {
         return Err((LocalFault::PermitEnded.into(), None));
     }

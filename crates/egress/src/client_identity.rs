@@ -21,12 +21,12 @@ pub const MAX_CHAIN: usize = 10;
 #[derive(Clone)]
 pub struct ClientIdentity {
     shown: Arc<SingleCertAndKey>,
-    fingerprint: Fingerprint,
+    fingerprint: IdentityFingerprint,
 }
 
 /// SHA-256 hash of the chain, which distinguishes identities without holding the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
+pub(crate) struct IdentityFingerprint([u8; SHA256_OUTPUT_LEN]);
 
 /// The reason why an identity was refused. Never quotes the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -84,11 +84,11 @@ impl ClientIdentity {
         }
         Ok(ClientIdentity {
             shown: Arc::new(SingleCertAndKey::from(certified)),
-            fingerprint: Fingerprint(fingerprint),
+            fingerprint: IdentityFingerprint(fingerprint),
         })
     }
 
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> IdentityFingerprint {
         self.fingerprint
     }
 

@@ -20,7 +20,7 @@ use crate::error_mapping;
 use crate::lookup_failure::ResolveError;
 use crate::proxy::ProxyConnector;
 use crate::self_call;
-use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, SendError};
+use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, RequestPhase, SendError};
 use crate::settings::ClientSettings;
 use crate::stream::Stream;
 use crate::tls;
@@ -73,12 +73,12 @@ impl Connector {
         let (stream, protocol) = match to.scheme() {
             Scheme::Http => (Stream::plain(wire), Protocol::Http1),
             Scheme::Https => {
-                *step = AttemptStep::At(Phase::Securing);
+                *step = AttemptStep::At(RequestPhase::Securing);
                 self.secure(wire, to.host(), identity).await?
             }
         };
 
-        *step = AttemptStep::At(Phase::Awaiting);
+        *step = AttemptStep::At(RequestPhase::Awaiting);
         let opened = Connection::open(stream, protocol, &self.settings).await;
         Ok(opened.map_err(|error| error_mapping::response_head_error(&error))?)
     }
@@ -86,7 +86,7 @@ impl Connector {
     /// Connects directly.
     async fn dial(&self, to: &Destination, step: &mut AttemptStep) -> Result<Wire, AttemptFailure> {
         let addresses = self.vetted(to.host(), to.port(), step).await?;
-        *step = AttemptStep::At(Phase::Connecting);
+        *step = AttemptStep::At(RequestPhase::Connecting);
         let socket = dial::dial(&self.settings.rules, &addresses, to.port()).await?;
         Ok(Wire::metered(socket))
     }
@@ -119,7 +119,7 @@ impl Connector {
         port: u16,
         step: &mut AttemptStep,
     ) -> Result<Vec<IpAddr>, AttemptFailure> {
-        *step = AttemptStep::At(Phase::Resolving);
+        *step = AttemptStep::At(RequestPhase::Resolving);
         let addresses = self.resolve(host).await?;
         dial::vet(&self.settings.rules, &addresses)?;
         self_call::vet(&self.settings.rules, &addresses, port)?;

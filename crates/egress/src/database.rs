@@ -66,12 +66,15 @@ pub enum TlsVerification {
 }
 
 /// A byte stream in both directions.
-pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connects to a server. The returned stream is ready for the PostgreSQL protocol.
-pub async fn dial(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
+pub async fn dial(
+    address: &ServerAddress,
+    trust: &TlsVerification,
+) -> io::Result<Box<dyn ByteStream>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no response within 5 s");
     timeout(CONNECT_TIMEOUT, open(address, trust))
         .await
@@ -82,7 +85,7 @@ pub async fn dial(address: &ServerAddress, trust: &TlsVerification) -> io::Resul
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn Wire>> {
+async fn open(address: &ServerAddress, trust: &TlsVerification) -> io::Result<Box<dyn ByteStream>> {
     match address {
         ServerAddress::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
         ServerAddress::Tcp { host, port } => {
@@ -98,7 +101,7 @@ async fn secure(
     mut socket: TcpStream,
     host: &str,
     trust: &TlsVerification,
-) -> io::Result<Box<dyn Wire>> {
+) -> io::Result<Box<dyn ByteStream>> {
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         TlsVerification::Disable => return Ok(Box::new(socket)),
         TlsVerification::Prefer | TlsVerification::Require => Arc::new(CertificateVerifier {
@@ -133,7 +136,7 @@ async fn handshake(
     socket: TcpStream,
     host: &str,
     verifier: Arc<dyn ServerCertVerifier>,
-) -> io::Result<Box<dyn Wire>> {
+) -> io::Result<Box<dyn ByteStream>> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring supports TLS 1.2 and 1.3")

@@ -16,8 +16,8 @@
 //! - **Bounded time and size.** One time limit covers resolving, connecting, TLS, the request and the whole
 //!   response. Heads, bodies, framing, addresses, lookups and idle connections are bounded, each by a setting
 //!   or a named constant. When a send ends, for any reason, everything that it started ends too.
-//! - **No sharing between tenants.** A connection serves one [`PoolKey`] and one origin, never another
-//!   tenant's.
+//! - **No sharing between tenants.** A connection serves one [`PoolKey`], one destination and one client
+//!   certificate, never another tenant's.
 //! - **No duplicate requests.** A request is repeated on a new connection only if none of it was written.
 //! - **No leaked addresses.** A send error is a type, [`SendError`], whose message never contains a resolved
 //!   address.
@@ -62,5 +62,5 @@ pub use request::{PoolKey, Request, SendPermit};
 pub use resolve::{Lookup, MAX_ADDRESSES, MAX_LOOKUPS, Resolve, SystemResolver};
 pub use roots::{BundleError, Roots};
 pub use self_call::refuse_self_call;
-pub use send_error::{LocalFault, Phase, ProxyFault, SendError};
+pub use send_error::{LocalFault, ProxyFault, RequestPhase, SendError};
 pub use settings::{ClientSettings, MAX_TIME_LIMIT, MIN_TIME_LIMIT};

@@ -1,7 +1,7 @@
 //! Opens connections to the operator's mail server.
 //!
 //! The operator configured the server, so the rules for destinations do not apply, as in
-//! [`database`](crate::database). [`dial`] returns a [`Stream`] for an SMTP client that starts with the
+//! [`database`](crate::database). [`dial`] returns a [`MailSession`] for an SMTP client that starts with the
 //! greeting. It guarantees:
 //!
 //! - **No plain text by accident.** Unless the operator chose [`Security::None`], no part of an email and no
@@ -138,7 +138,11 @@ impl fmt::Display for SmtpStep {
 }
 
 /// Connects to a server. The first bytes of the returned stream are a greeting.
-pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<Stream, DialError> {
+pub async fn dial(
+    server: &Server,
+    roots: &Roots,
+    within: Duration,
+) -> Result<MailSession, DialError> {
     timeout(within, open(server, roots))
         .await
         .map_err(|_| DialError::TooSlow(within))?
@@ -148,22 +152,22 @@ pub async fn dial(server: &Server, roots: &Roots, within: Duration) -> Result<St
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(server: &Server, roots: &Roots) -> Result<Stream, DialError> {
+async fn open(server: &Server, roots: &Roots) -> Result<MailSession, DialError> {
     let mut socket = TcpStream::connect((server.host.as_str(), server.port))
         .await
         .map_err(DialError::NotConnected)?;
     // If this fails, the session is only slower.
     let _ = socket.set_nodelay(true);
     match server.security {
-        Security::None => Ok(Stream::new(Carrier::Plain(socket), b"")),
+        Security::None => Ok(MailSession::new(Carrier::Plain(socket), b"")),
         Security::Implicit => {
             let secured = secured(socket, &server.host, roots).await?;
-            Ok(Stream::new(secured, b""))
+            Ok(MailSession::new(secured, b""))
         }
         Security::StartTls => {
             ask_for_tls(&mut socket, &server.hello).await?;
             let secured = secured(socket, &server.host, roots).await?;
-            Ok(Stream::new(secured, GREETING))
+            Ok(MailSession::new(secured, GREETING))
         }
     }
 }
@@ -312,7 +316,7 @@ enum Carrier {
 
 /// A session with a mail server, which may send at most [`MAX_SESSION_BYTES`].
 #[derive(Debug)]
-pub struct Stream {
+pub struct MailSession {
     carrier: Carrier,
     /// Bytes that are returned before those of the server.
     early: &'static [u8],
@@ -320,9 +324,9 @@ pub struct Stream {
     allowance: usize,
 }
 
-impl Stream {
-    fn new(carrier: Carrier, early: &'static [u8]) -> Stream {
-        Stream {
+impl MailSession {
+    fn new(carrier: Carrier, early: &'static [u8]) -> MailSession {
+        MailSession {
             carrier,
             early,
             allowance: MAX_SESSION_BYTES,
@@ -346,7 +350,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for MailSession {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -377,7 +381,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for MailSession {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

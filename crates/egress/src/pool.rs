@@ -2,7 +2,7 @@
 //!
 //! [`Pool`] guarantees:
 //!
-//! - A connection is used only for the [`PoolKey`] and the origin that it was opened for.
+//! - A connection is used only for the [`PoolKey`] and the target that it was opened for.
 //! - It is handed out only while it is ready, younger than the maximum age, and not idle for too long.
 //! - It is returned only after a complete response. If a request ends in any other way, such as a time limit or
 //!   a caller that drops the future, the connection is closed.
@@ -22,7 +22,7 @@ use posthaste_core::address::{Destination, Host, Scheme};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::client_identity::{ClientIdentity, Fingerprint};
+use crate::client_identity::{ClientIdentity, IdentityFingerprint};
 use crate::connection::{Connection, Protocol};
 use crate::request::PoolKey;
 use crate::settings::ClientSettings;
@@ -33,18 +33,18 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Origin {
+struct ConnectionTarget {
     scheme: Scheme,
     host: Host,
     port: u16,
     /// The client certificate on this connection. The receiver associates it with the connection until that is
     /// closed.
-    identity: Option<Fingerprint>,
+    identity: Option<IdentityFingerprint>,
 }
 
-impl Origin {
-    fn of(to: &Destination, identity: Option<&ClientIdentity>) -> Origin {
-        Origin {
+impl ConnectionTarget {
+    fn of(to: &Destination, identity: Option<&ClientIdentity>) -> ConnectionTarget {
+        ConnectionTarget {
             identity: identity.map(ClientIdentity::fingerprint),
             scheme: to.scheme(),
             host: to.host().clone(),
@@ -85,7 +85,7 @@ struct IdleState {
 }
 
 struct Entry {
-    origin: Arc<Origin>,
+    target: Arc<ConnectionTarget>,
     connection: Connection,
     /// Number of requests on it; always 0 for HTTP/1.1.
     streams: usize,
@@ -114,7 +114,7 @@ pub(crate) struct Pool {
 pub(crate) struct PooledConnection {
     pool: Arc<Pool>,
     key: PoolKey,
-    origin: Arc<Origin>,
+    target: Arc<ConnectionTarget>,
     connection: Option<Connection>,
 }
 
@@ -147,7 +147,7 @@ impl Pool {
         let free = loop {
             index = index.checked_sub(1)?;
             let entry = &entries[index];
-            if !entry.origin.is_of(to, identity) {
+            if !entry.target.is_of(to, identity) {
                 continue;
             }
             if !self.is_usable(entry, now) {
@@ -165,18 +165,18 @@ impl Pool {
         if let Some(rest) = entry.rest.take() {
             resting.remove(&rest.serial);
         }
-        let (origin, connection) = match entry.connection.share() {
+        let (target, connection) = match entry.connection.share() {
             Some(connection) => {
                 entry.streams += 1;
-                (Arc::clone(&entry.origin), connection)
+                (Arc::clone(&entry.target), connection)
             }
             None => {
                 let entry = entries.remove(free);
-                (entry.origin, entry.connection)
+                (entry.target, entry.connection)
             }
         };
         drop(state);
-        Some(self.pooled(key, origin, connection))
+        Some(self.pooled(key, target, connection))
     }
 
     /// Takes a new connection into use. An HTTP/2 connection is added to the pool at once.
@@ -187,10 +187,10 @@ impl Pool {
         identity: Option<&ClientIdentity>,
         connection: Connection,
     ) -> PooledConnection {
-        let origin = Arc::new(Origin::of(to, identity));
+        let target = Arc::new(ConnectionTarget::of(to, identity));
         if let Some(shared) = connection.share() {
             let entry = Entry {
-                origin: Arc::clone(&origin),
+                target: Arc::clone(&target),
                 connection: shared,
                 streams: 1,
                 rest: None,
@@ -201,7 +201,7 @@ impl Pool {
                 .or_default()
                 .push(entry);
         }
-        self.pooled(key, origin, connection)
+        self.pooled(key, target, connection)
     }
 
     /// Removes connections that are expired, too old or have ended. Those with requests in progress are closed when
@@ -238,13 +238,13 @@ impl Pool {
     fn pooled(
         self: &Arc<Pool>,
         key: &PoolKey,
-        origin: Arc<Origin>,
+        target: Arc<ConnectionTarget>,
         connection: Connection,
     ) -> PooledConnection {
         PooledConnection {
             pool: Arc::clone(self),
             key: key.clone(),
-            origin,
+            target,
             connection: Some(connection),
         }
     }
@@ -268,7 +268,7 @@ impl Pool {
     fn insert_idle(
         &self,
         key: &PoolKey,
-        origin: Arc<Origin>,
+        target: Arc<ConnectionTarget>,
         connection: Connection,
         idle: Duration,
     ) {
@@ -278,7 +278,7 @@ impl Pool {
         }
         let mut state = self.lock();
         let entry = Entry {
-            origin,
+            target,
             connection,
             streams: 0,
             rest: None,
@@ -403,20 +403,20 @@ impl PooledConnection {
         match connection.protocol() {
             Protocol::Http2 => self.pool.end_stream(&self.key, &connection, idle),
             Protocol::Http1 if connection.is_ready() => {
-                let origin = Arc::clone(&self.origin);
-                self.pool.insert_idle(&self.key, origin, connection, idle);
+                let target = Arc::clone(&self.target);
+                self.pool.insert_idle(&self.key, target, connection, idle);
             }
             Protocol::Http1 if connection.is_closed() => {}
             Protocol::Http1 => {
                 let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
-                let origin = Arc::clone(&self.origin);
+                let target = Arc::clone(&self.target);
                 let Ok(index) = Arc::clone(&pool.settling).try_acquire_owned() else {
                     return;
                 };
                 tokio::spawn(async move {
                     let _place = index;
                     if let Ok(Ok(())) = timeout(READY_TIMEOUT, connection.ready()).await {
-                        pool.insert_idle(&key, origin, connection, idle);
+                        pool.insert_idle(&key, target, connection, idle);
                     }
                 });
             }

@@ -34,7 +34,9 @@ use crate::error_mapping;
 use crate::lookup_failure::ResolveError;
 use crate::resolve::{Resolve, SystemResolver};
 use crate::roots::Roots;
-use crate::send_error::{AttemptFailure, AttemptStep, LocalFault, Phase, ProxyFault, SendError};
+use crate::send_error::{
+    AttemptFailure, AttemptStep, LocalFault, ProxyFault, RequestPhase, SendError,
+};
 use crate::tls;
 use crate::wire::{ProxyStream, Tunnel};
 
@@ -206,7 +208,7 @@ impl ProxyConnector {
     ) -> Result<Tunnel, AttemptFailure> {
         *step = AttemptStep::reaching_proxy();
         let mut to_proxy = self.reach().await?;
-        *step = AttemptStep::At(Phase::Connecting);
+        *step = AttemptStep::At(RequestPhase::Connecting);
         let asked = async {
             to_proxy.write_all(self.request(target).as_bytes()).await?;
             to_proxy.flush().await

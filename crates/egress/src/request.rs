@@ -22,7 +22,7 @@ use crate::send_error::SendError;
 /// A request in hyper's form.
 pub(crate) type Message = http::Request<Full<Bytes>>;
 
-/// Determines which requests may share connections: those with the same key and the same origin.
+/// Determines which requests may share connections: those with the same key, destination and client certificate.
 ///
 /// The engine derives the key from the endpoint, its URL and its credentials. So a connection is never used by
 /// another tenant or another endpoint, nor by the same endpoint after a change.

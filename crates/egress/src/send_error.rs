@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The phase of a request in which the time limit passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum RequestPhase {
     /// Resolving the name.
     Resolving,
     /// Opening a connection.
@@ -137,16 +137,16 @@ pub enum SendError {
     Broken,
     /// The time limit passed.
     #[error("{}", time_limit(*.0))]
-    TimedOut(Phase),
+    TimedOut(RequestPhase),
 }
 
-fn time_limit(phase: Phase) -> &'static str {
+fn time_limit(phase: RequestPhase) -> &'static str {
     match phase {
-        Phase::Resolving => "timeout while resolving the host name",
-        Phase::Connecting => "timeout while connecting",
-        Phase::Securing => "TLS failed: timeout during the handshake",
-        Phase::Awaiting => "timeout while waiting for the response",
-        Phase::Reading => "timeout while reading the response",
+        RequestPhase::Resolving => "timeout while resolving the host name",
+        RequestPhase::Connecting => "timeout while connecting",
+        RequestPhase::Securing => "TLS failed: timeout during the handshake",
+        RequestPhase::Awaiting => "timeout while waiting for the response",
+        RequestPhase::Reading => "timeout while reading the response",
     }
 }
 
@@ -185,7 +185,7 @@ impl SendError {
             | SendError::NotTls
             | SendError::TlsClosed
             | SendError::TlsBroken
-            | SendError::TimedOut(Phase::Securing) => TransportError::Tls,
+            | SendError::TimedOut(RequestPhase::Securing) => TransportError::Tls,
             SendError::Refused
             | SendError::Unreachable
             | SendError::NotConnected
@@ -202,7 +202,10 @@ impl SendError {
             // A slow resolver is more likely the operator's than the receiver's, and `Dns` would soon fail for
             // good.
             SendError::TimedOut(
-                Phase::Resolving | Phase::Connecting | Phase::Awaiting | Phase::Reading,
+                RequestPhase::Resolving
+                | RequestPhase::Connecting
+                | RequestPhase::Awaiting
+                | RequestPhase::Reading,
             ) => TransportError::Timeout,
         }
     }
@@ -264,7 +267,7 @@ pub(crate) enum AttemptStep {
     /// Connecting to the operator's proxy since this time.
     ReachingProxy(Instant),
     /// Any other phase.
-    At(Phase),
+    At(RequestPhase),
 }
 
 impl AttemptStep {
@@ -280,7 +283,7 @@ impl AttemptStep {
     pub(crate) fn timeout_error(self, began_at: Instant) -> AttemptFailure {
         match self {
             AttemptStep::ReachingProxy(since) if since.elapsed() * 2 < began_at.elapsed() => {
-                SendError::TimedOut(Phase::Connecting).into()
+                SendError::TimedOut(RequestPhase::Connecting).into()
             }
             AttemptStep::ReachingProxy(_) => LocalFault::Proxy(ProxyFault::TimedOut).into(),
             AttemptStep::At(phase) => SendError::TimedOut(phase).into(),

@@ -4,7 +4,7 @@
 //! The rules for destinations protect a network from untrusted tenants who register endpoints. An address that
 //! the operator chose is trusted, and is mostly on this same machine. So nothing is vetted here, and no address
 //! that a tenant chose may ever be passed to this module. The other guarantees of the crate hold for
-//! [`Connection`]: no redirects, no proxy from the environment, bounded responses, and a time limit for every
+//! [`TrustedConnection`]: no redirects, no proxy from the environment, bounded responses, and a time limit for every
 //! wait.
 
 use std::fmt;
@@ -141,7 +141,7 @@ pub enum TrustedClientError {
 }
 
 /// An open connection to the operator's server. Serves one request at a time.
-pub struct Connection {
+pub struct TrustedConnection {
     sender: http1::SendRequest<Full<Bytes>>,
     host: HeaderValue,
     /// Drives the connection; aborted when the connection is dropped.
@@ -153,7 +153,7 @@ pub async fn connect(
     origin: &BaseUrl,
     roots: &Roots,
     within: Duration,
-) -> Result<Connection, TrustedClientError> {
+) -> Result<TrustedConnection, TrustedClientError> {
     timeout(within, open(origin, roots))
         .await
         .map_err(|_| TrustedClientError::TooSlow(within))?
@@ -163,7 +163,7 @@ pub async fn connect(
     clippy::disallowed_methods,
     reason = "the operator's own server, which the operator configured"
 )]
-async fn open(origin: &BaseUrl, roots: &Roots) -> Result<Connection, TrustedClientError> {
+async fn open(origin: &BaseUrl, roots: &Roots) -> Result<TrustedConnection, TrustedClientError> {
     let socket = TcpStream::connect((origin.host.as_str(), origin.port))
         .await
         .map_err(TrustedClientError::NotConnected)?;
@@ -183,7 +183,7 @@ async fn open(origin: &BaseUrl, roots: &Roots) -> Result<Connection, TrustedClie
         // An error is also returned to the task that waits for a response.
         let _ = connection.await;
     });
-    Ok(Connection {
+    Ok(TrustedConnection {
         sender,
         host: HeaderValue::from_str(&origin.authority())
             .expect("a parsed authority is visible ASCII"),
@@ -211,7 +211,7 @@ async fn secured(socket: TcpStream, host: &str, roots: &Roots) -> io::Result<Str
     connector.connect(name, wire).await.map(Stream::tls)
 }
 
-impl Connection {
+impl TrustedConnection {
     /// Returns true if the server has closed the connection, so that a request would be lost.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()

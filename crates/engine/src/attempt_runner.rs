@@ -18,7 +18,7 @@ use posthaste_store::{Content, StoreError};
 
 use super::attempt_result::{AttemptResult, CompletedAttempt};
 use super::context::AttemptContext;
-use super::endpoint_cache::{ConfigError, EndpointConfig};
+use super::endpoint_cache::{EndpointConfig, EndpointConfigError};
 use super::inbox::{Inbox, Message};
 use super::payload_cache::CachedPayload;
 use super::redact::RequestSecrets;
@@ -141,10 +141,10 @@ async fn deliver(
     let trace = context.telemetry.attempting(trace, &content.event_type);
     let request = match &config.request {
         Ok(request) => request,
-        Err(ConfigError::Forbidden(reason)) => {
+        Err(EndpointConfigError::Forbidden(reason)) => {
             return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
         }
-        Err(ConfigError::Sealed(error)) => return Err(InternalFault::shared(error)),
+        Err(EndpointConfigError::Sealed(error)) => return Err(InternalFault::shared(error)),
     };
     let one_off = job.one_off.as_deref();
     let (destination, custom_headers) = match one_off {
@@ -154,10 +154,12 @@ async fn deliver(
             let loader = &context.loader;
             match loader.one_off_target(request, &config.tenant, endpoint, one_off) {
                 Ok(target) => target,
-                Err(ConfigError::Forbidden(reason)) => {
+                Err(EndpointConfigError::Forbidden(reason)) => {
                     return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
                 }
-                Err(ConfigError::Sealed(error)) => return Err(InternalFault::of_delivery(error)),
+                Err(EndpointConfigError::Sealed(error)) => {
+                    return Err(InternalFault::of_delivery(error));
+                }
             }
         }
     };

@@ -9,7 +9,9 @@ use std::path::Path;
 
 use posthaste_egress::Roots;
 use posthaste_egress::database::{self, TlsVerification};
-use posthaste_store::postgres::{Dial, DialFuture, ServerAddress, ServerUrl, Tls, TlsMode, Wire};
+use posthaste_store::postgres::{
+    ByteStream, Dial, DialFuture, ServerAddress, ServerUrl, Tls, TlsMode,
+};
 
 /// Maximum size of a file of root certificates, in bytes.
 const MAX_ROOTS_BYTES: u64 = 16 << 20;
@@ -34,7 +36,7 @@ impl Dial for EgressDialer {
         let trust = tls_verification(tls);
         Box::pin(async move {
             let wire = database::dial(&address, &trust?).await?;
-            Ok(Box::new(wire) as Box<dyn Wire>)
+            Ok(Box::new(wire) as Box<dyn ByteStream>)
         })
     }
 }

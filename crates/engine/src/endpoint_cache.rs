@@ -31,7 +31,7 @@ use crate::vault::{Purpose, Vault};
 /// Maximum number of cached endpoints. The dispatcher asks again for an evicted one.
 pub(super) const MAX_CACHED_ENDPOINTS: usize = 16_384;
 
-/// Reason of [`ConfigError::Forbidden`] for the URL of an endpoint or a one-off request.
+/// Reason of [`EndpointConfigError::Forbidden`] for the URL of an endpoint or a one-off request.
 const NOT_ALLOWED: &str = "destination not allowed";
 
 /// Configuration of one endpoint, as attempts need it.
@@ -41,7 +41,7 @@ pub(super) struct EndpointConfig {
     pub(super) pool_key: PoolKey,
     pub(super) time_limit: Duration,
     /// Everything the request needs, or the reason why nothing can be sent.
-    pub(super) request: Result<RequestConfig, ConfigError>,
+    pub(super) request: Result<RequestConfig, EndpointConfigError>,
 }
 
 /// The parts of a request that are the same for every attempt.
@@ -72,7 +72,7 @@ impl EndpointConfig {
 
 /// Reason why nothing can be sent to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ConfigError {
+pub(super) enum EndpointConfigError {
     /// The operator's rules no longer allow the endpoint's URL or its token URL. Counts as a failure of the endpoint;
     /// the text describes it.
     Forbidden(&'static str),
@@ -184,22 +184,22 @@ impl EndpointLoader {
         }
     }
 
-    fn request(&self, row: &EndpointRow) -> Result<RequestConfig, ConfigError> {
+    fn request(&self, row: &EndpointRow) -> Result<RequestConfig, EndpointConfigError> {
         let endpoint = &row.endpoint;
         let destination = self.allowed(&endpoint.url, NOT_ALLOWED)?;
         let open = |purpose, sealed: &[u8]| {
             self.vault
                 .open(&endpoint.tenant, endpoint.id, purpose, sealed)
-                .map_err(|error| ConfigError::Sealed(error.to_string()))
+                .map_err(|error| EndpointConfigError::Sealed(error.to_string()))
         };
         let headers = open(Purpose::Headers, &endpoint.sealed_headers)?;
         let keys = open(Purpose::SigningKeys, &endpoint.sealed_keys)?;
-        let keyring =
-            SigningKeyring::open(&keys).map_err(|error| ConfigError::Sealed(error.to_string()))?;
+        let keyring = SigningKeyring::open(&keys)
+            .map_err(|error| EndpointConfigError::Sealed(error.to_string()))?;
         let credentials = match endpoint.sealed_credentials.as_slice() {
             [] => Credentials::default(),
             sealed => Credentials::open(&open(Purpose::Credentials, sealed)?)
-                .map_err(|error| ConfigError::Sealed(error.to_string()))?,
+                .map_err(|error| EndpointConfigError::Sealed(error.to_string()))?,
         };
         let fingerprint = (!credentials.is_empty()).then(|| credentials.fingerprint());
         let mut request = RequestConfig {
@@ -223,10 +223,10 @@ impl EndpointLoader {
         &self,
         row: &EndpointRow,
         tenant_keys: &[u8],
-    ) -> Result<RequestConfig, ConfigError> {
+    ) -> Result<RequestConfig, EndpointConfigError> {
         let endpoint = &row.endpoint;
         let keys = TenantKeys::open(&self.vault, &endpoint.tenant, tenant_keys)
-            .map_err(|error| ConfigError::Sealed(error.to_string()))?;
+            .map_err(|error| EndpointConfigError::Sealed(error.to_string()))?;
         Ok(RequestConfig {
             destination: self.allowed(&endpoint.url, NOT_ALLOWED)?,
             headers: HeaderMap::new(),
@@ -246,17 +246,19 @@ impl EndpointLoader {
         tenant: &TenantId,
         endpoint: EndpointId,
         request: &OneOffRequest,
-    ) -> Result<(Destination, HeaderMap), ConfigError> {
+    ) -> Result<(Destination, HeaderMap), EndpointConfigError> {
         let destination = self.allowed(&request.url, NOT_ALLOWED)?;
         let headers = match (&config.header_vault, request.sealed_headers.as_slice()) {
             (_, []) => HeaderMap::new(),
             (Some(vault), sealed) => {
                 let opened = vault.open(tenant, endpoint, Purpose::Headers, sealed);
-                header_map(&opened.map_err(|error| ConfigError::Sealed(error.to_string()))?)?
+                header_map(
+                    &opened.map_err(|error| EndpointConfigError::Sealed(error.to_string()))?,
+                )?
             }
             (None, _) => {
                 let error = "its endpoint is not the endpoint of an origin";
-                return Err(ConfigError::Sealed(error.to_owned()));
+                return Err(EndpointConfigError::Sealed(error.to_owned()));
             }
         };
         Ok((destination, headers))
@@ -268,15 +270,16 @@ impl EndpointLoader {
         endpoint: EndpointId,
         fingerprint: CredentialsFingerprint,
         auth: &Auth,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), EndpointConfigError> {
         match auth {
             Auth::Basic { username, password } => {
                 let value = basic(username, password);
                 request.headers.insert(AUTHORIZATION, value);
             }
             Auth::Bearer { token } => {
-                let invalid =
-                    || ConfigError::Sealed("its token is not a valid header value".to_owned());
+                let invalid = || {
+                    EndpointConfigError::Sealed("its token is not a valid header value".to_owned())
+                };
                 let value = bearer(token).ok_or_else(invalid)?;
                 request.headers.insert(AUTHORIZATION, value);
             }
@@ -290,24 +293,24 @@ impl EndpointLoader {
         Ok(())
     }
 
-    fn allowed(&self, url: &str, reason: &'static str) -> Result<Destination, ConfigError> {
-        Destination::parse(url, &self.rules).map_err(|_| ConfigError::Forbidden(reason))
+    fn allowed(&self, url: &str, reason: &'static str) -> Result<Destination, EndpointConfigError> {
+        Destination::parse(url, &self.rules).map_err(|_| EndpointConfigError::Forbidden(reason))
     }
 }
 
-fn identity(credentials: &Credentials) -> Result<Option<ClientIdentity>, ConfigError> {
+fn identity(credentials: &Credentials) -> Result<Option<ClientIdentity>, EndpointConfigError> {
     let certificate = credentials.client_certificate.as_ref();
     let identity = certificate.map(|certificate| certificate.identity());
     // The error text was written for the tenant and quotes no part of the certificate or key.
     identity
         .transpose()
-        .map_err(|error| ConfigError::Sealed(format!("its client certificate {error}")))
+        .map_err(|error| EndpointConfigError::Sealed(format!("its client certificate {error}")))
 }
 
 /// Builds the custom headers. They are encrypted as a JSON object of names and values.
-fn header_map(json: &[u8]) -> Result<HeaderMap, ConfigError> {
+fn header_map(json: &[u8]) -> Result<HeaderMap, EndpointConfigError> {
     let unreadable =
-        || ConfigError::Sealed("its custom headers are not what was sealed".to_owned());
+        || EndpointConfigError::Sealed("its custom headers are not what was sealed".to_owned());
     let headers: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(json).map_err(|_| unreadable())?;
     let mut map = HeaderMap::with_capacity(headers.len());
@@ -452,7 +455,7 @@ mod tests {
             url: url.to_owned(),
             pool_key: PoolKey::new("one"),
             time_limit: Duration::from_secs(1),
-            request: Err(ConfigError::Forbidden("for the test")),
+            request: Err(EndpointConfigError::Forbidden("for the test")),
         })
     }
 

@@ -34,12 +34,12 @@ pub(super) struct Shared {
     held: Mutex<QuarantinedDeliveries>,
     /// Wakes the sharing task when a tenant starts to wait for a concurrency share that other nodes hold.
     pub(super) share_wanted: Notify,
-    pub(super) phase: watch::Sender<Phase>,
+    pub(super) phase: watch::Sender<EnginePhase>,
 }
 
 /// Lifecycle phase of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum EnginePhase {
     /// Not started: the stored backlog has not been read yet.
     Starting,
     /// Sending.
@@ -58,7 +58,7 @@ impl Engine {
                 in_flight: Mutex::default(),
                 held: Mutex::default(),
                 share_wanted: Notify::new(),
-                phase: watch::Sender::new(Phase::Starting),
+                phase: watch::Sender::new(EnginePhase::Starting),
             }),
         }
     }
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Returns the current lifecycle phase.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> EnginePhase {
         *self.shared.phase.borrow()
     }
 
@@ -124,7 +124,7 @@ impl Engine {
     /// Reports shards that were revoked from this node. No attempt starts for them any more. `done` is called when
     /// nothing of them is in flight, or at once if the engine has ended.
     pub fn revoked(&self, shards: Vec<Shard>, done: Done<()>) {
-        if self.phase() == Phase::Stopped {
+        if self.phase() == EnginePhase::Stopped {
             done(Ok(()));
             return;
         }
@@ -256,7 +256,9 @@ impl Engine {
     pub async fn started(&self) {
         let mut phase = self.shared.phase.subscribe();
         // `shared` owns the sender, so the wait cannot fail.
-        let _ = phase.wait_for(|phase| *phase != Phase::Starting).await;
+        let _ = phase
+            .wait_for(|phase| *phase != EnginePhase::Starting)
+            .await;
     }
 
     /// Starts no attempt from now on, and waits until all attempts in flight are recorded.
@@ -264,11 +266,11 @@ impl Engine {
         self.shared.inbox.put(Message::Shutdown);
         let mut phase = self.shared.phase.subscribe();
         // `shared` owns the sender, so the wait cannot fail.
-        let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
+        let _ = phase.wait_for(|phase| *phase == EnginePhase::Stopped).await;
     }
 
     async fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> Message) -> Result<T, EngineError> {
-        if self.phase() == Phase::Stopped {
+        if self.phase() == EnginePhase::Stopped {
             return Err(EngineError::Stopped);
         }
         let (reply, answer) = oneshot::channel();
@@ -292,7 +294,7 @@ pub(super) struct StopGuard(pub(super) Arc<Shared>);
 
 impl Drop for StopGuard {
     fn drop(&mut self) {
-        self.0.phase.send_replace(Phase::Stopped);
+        self.0.phase.send_replace(EnginePhase::Stopped);
         self.0.inbox.close();
     }
 }

@@ -268,13 +268,10 @@ mod tests {
             inbox.accepted(vec![HandedOver {
                 delivery: Delivery::schedule(id, event, EndpointId(7), None, due, after),
                 accepted_at: due,
-                content: Arc::new(Content {
-                    event_type: "a.b".parse().expect("a type"),
-                    content_type: None,
-                    payload: payload.clone(),
-                    trace: None,
-                    scheduled_run: None,
-                }),
+                content: Arc::new(Content::new(
+                    "a.b".parse().expect("a type"),
+                    payload.clone(),
+                )),
                 received: None,
             }]);
         }

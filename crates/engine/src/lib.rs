@@ -62,7 +62,7 @@ pub mod vault;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Engine, Phase};
+pub use handle::{Engine, EnginePhase};
 pub use reply::{CancelResult, EngineError};
 pub use task::EngineSettings;
 

@@ -103,13 +103,10 @@ mod tests {
     fn payload(bytes: usize) -> CachedPayload {
         CachedPayload {
             accepted_at: Timestamp(7),
-            content: Arc::new(Content {
-                event_type: "a.b".parse().unwrap(),
-                content_type: None,
-                payload: Bytes::from(vec![b'x'; bytes]),
-                trace: None,
-                scheduled_run: None,
-            }),
+            content: Arc::new(Content::new(
+                "a.b".parse().unwrap(),
+                Bytes::from(vec![b'x'; bytes]),
+            )),
             received: None,
         }
     }

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::http_server::serve;
-use super::{CancelResult, Engine, EngineError, EngineSettings, Phase};
+use super::{CancelResult, Engine, EngineError, EnginePhase, EngineSettings};
 use crate::signing_keys::SigningKeyring;
 use crate::vault::{KeySource, Purpose, Vault};
 
@@ -253,20 +253,11 @@ impl Fixture {
 
     async fn events_at(&self, count: usize, deliver_at: Option<Timestamp>) -> Vec<DeliveryId> {
         let event = NewEvent {
-            tenant: self.tenant.clone(),
-            content: Arc::new(Content {
-                event_type: "a.b".parse().unwrap(),
-                content_type: None,
-                payload: Bytes::from_static(b"{}"),
-                trace: None,
-                scheduled_run: None,
-            }),
-            idempotency: None,
             deliver_at,
-            ordering: None,
-            only: None,
-            request: None,
-            received: None,
+            ..NewEvent::new(
+                self.tenant.clone(),
+                Content::new("a.b".parse().unwrap(), Bytes::from_static(b"{}")),
+            )
         };
         let accepted = self.store.accept(self.clock.wall(), vec![event; count]);
         let accepted = accepted.await.unwrap();
@@ -460,13 +451,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
             ended.delivery.state(),
         ),
         accepted_at: ended.created_at,
-        content: Arc::new(Content {
-            event_type: ended.event_type,
-            content_type: None,
-            payload: Bytes::new(),
-            trace: None,
-            scheduled_run: None,
-        }),
+        content: Arc::new(Content::new(ended.event_type, Bytes::new())),
         received: None,
     }]);
     let answered = async {
@@ -474,7 +459,7 @@ async fn callers_of_a_stopped_engine_get_an_error() {
             fixture.engine.lane(endpoint).await,
             Err(EngineError::Stopped)
         );
-        assert_eq!(fixture.engine.phase(), Phase::Stopped);
+        assert_eq!(fixture.engine.phase(), EnginePhase::Stopped);
         fixture.engine.shut_down().await;
     };
     timeout(TEST_TIMEOUT, answered)

@@ -3,8 +3,6 @@
 //! The functions make a tenant, an endpoint, an event, a record and an email with fixed contents, and write a record to
 //! a store.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use posthaste_core::classify::Outcome;
 use posthaste_core::delivery::{Delivery, RetrySettings};
@@ -40,22 +38,13 @@ pub(crate) fn endpoint(id: EndpointId, tenant: &str, created_at: Timestamp) -> E
 }
 
 pub(crate) fn event(tenant: &str) -> NewEvent {
-    NewEvent {
-        tenant: tenant_id(tenant),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a valid event type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        tenant_id(tenant),
+        Content::new(
+            "a.b".parse().expect("a valid event type"),
+            Bytes::from_static(b"{}"),
+        ),
+    )
 }
 
 /// Returns the record of an attempt of a waiting delivery that ended with this outcome and these endpoint changes.

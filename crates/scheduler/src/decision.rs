@@ -208,23 +208,9 @@ mod tests {
     }
 
     fn event() -> NewEvent {
-        let content = posthaste_store::Content {
-            event_type: "a.b".parse().expect("a type"),
-            content_type: None,
-            payload: Default::default(),
-            trace: None,
-            scheduled_run: None,
-        };
-        NewEvent {
-            tenant: "acme".parse().expect("an id"),
-            content: std::sync::Arc::new(content),
-            idempotency: None,
-            deliver_at: None,
-            ordering: None,
-            only: None,
-            request: None,
-            received: None,
-        }
+        let content =
+            posthaste_store::Content::new("a.b".parse().expect("a type"), Default::default());
+        NewEvent::new("acme".parse().expect("an id"), std::sync::Arc::new(content))
     }
 
     #[test]

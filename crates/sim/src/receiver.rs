@@ -1,8 +1,8 @@
 //! Simulated receivers, healthy and faulty.
 //!
-//! A [`Receiver`] answers requests according to its [`Behaviour`]: fast, slow, flapping, throttling, hanging, and
-//! so on. [`Receiver::answer`] returns the duration and outcome of one request. When the fault phase ends,
-//! [`Receiver::heal`] makes it healthy, unless its answers are not a fault (410, refused payloads).
+//! A [`SimulatedReceiver`] answers requests according to its [`Behaviour`]: fast, slow, flapping, throttling, hanging, and
+//! so on. [`SimulatedReceiver::answer`] returns the duration and outcome of one request. When the fault phase ends,
+//! [`SimulatedReceiver::heal`] makes it healthy, unless its answers are not a fault (410, refused payloads).
 
 use posthaste_core::classify::{HttpStatus, Outcome, TransportError};
 use posthaste_core::rng::Rng;
@@ -61,16 +61,16 @@ pub enum Behaviour {
 
 /// One receiver.
 #[derive(Clone, Debug)]
-pub struct Receiver {
+pub struct SimulatedReceiver {
     behaviour: Behaviour,
     second: u64,
     taken: u64,
 }
 
-impl Receiver {
+impl SimulatedReceiver {
     /// Creates a receiver with this behaviour.
-    pub fn new(behaviour: Behaviour) -> Receiver {
-        Receiver {
+    pub fn new(behaviour: Behaviour) -> SimulatedReceiver {
+        SimulatedReceiver {
             behaviour,
             second: 0,
             taken: 0,

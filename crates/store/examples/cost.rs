@@ -161,16 +161,10 @@ impl Bench {
             let accepted: Vec<_> = (0..count)
                 .map(|number| {
                     let endpoint = (done + number) % self.endpoints + 1;
-                    let event = NewEvent {
-                        tenant: tenant_of(endpoint),
-                        content: contents[(endpoint % PER_TENANT) as usize].clone(),
-                        idempotency: None,
-                        deliver_at: None,
-                        ordering: None,
-                        only: None,
-                        request: None,
-                        received: None,
-                    };
+                    let event = NewEvent::new(
+                        tenant_of(endpoint),
+                        contents[(endpoint % PER_TENANT) as usize].clone(),
+                    );
                     self.store.accept(now, vec![event])
                 })
                 .collect();
@@ -313,13 +307,10 @@ fn succeeded(waiting: &Delivery, now: Timestamp) -> Record {
 }
 
 fn content(kind: u64) -> Arc<Content> {
-    Arc::new(Content {
-        event_type: format!("invoice.{kind}").parse().expect("a type"),
-        content_type: None,
-        payload: Bytes::from_static(PAYLOAD),
-        trace: None,
-        scheduled_run: None,
-    })
+    Arc::new(Content::new(
+        format!("invoice.{kind}").parse().expect("a type"),
+        Bytes::from_static(PAYLOAD),
+    ))
 }
 
 fn tenant_of(endpoint: u64) -> TenantId {

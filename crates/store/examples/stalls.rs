@@ -253,22 +253,13 @@ fn tenant_id(name: &str) -> TenantId {
 }
 
 fn event(tenant: &str) -> NewEvent {
-    NewEvent {
-        tenant: tenant_id(tenant),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        tenant_id(tenant),
+        Content::new(
+            "invoice.paid".parse().expect("a type"),
+            Bytes::from_static(b"{}"),
+        ),
+    )
 }
 
 fn endpoint(tenant: &str, id: EndpointId) -> Endpoint {

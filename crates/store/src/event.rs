@@ -35,6 +35,19 @@ pub struct Content {
     pub scheduled_run: Option<ScheduledRun>,
 }
 
+impl Content {
+    /// Returns JSON content without a trace context, that no schedule made.
+    pub fn new(event_type: EventType, payload: Bytes) -> Content {
+        Content {
+            event_type,
+            content_type: None,
+            payload,
+            trace: None,
+            scheduled_run: None,
+        }
+    }
+}
+
 impl fmt::Debug for Content {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -67,6 +80,22 @@ pub struct NewEvent {
     pub request: Option<Arc<OneOffRequest>>,
     /// The time of its arrival by the monotonic clock, passed through to measure latency; not stored.
     pub received: Option<Instant>,
+}
+
+impl NewEvent {
+    /// Returns an event for all subscribed endpoints, to be delivered at once, without keys.
+    pub fn new(tenant: TenantId, content: impl Into<Arc<Content>>) -> NewEvent {
+        NewEvent {
+            tenant,
+            content: content.into(),
+            idempotency: None,
+            deliver_at: None,
+            ordering: None,
+            only: None,
+            request: None,
+            received: None,
+        }
+    }
 }
 
 /// Identifies an event that may be sent more than once. The debug output hides the key, because callers can put

@@ -6,7 +6,7 @@ pub use crate::alert::{RAISED, RESOLVED};
 pub use crate::audit::{first_kept, fitted};
 pub use crate::dead_letters::rank;
 pub use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
-pub use crate::outbox::{
+pub use crate::notifications::{
     EmailAfterSend, StoredEmail, StoredEmailLine, by_recipient, too_far_ahead,
 };
 pub use crate::owner_emails::{EmailUsage, StoredConfirmation, address_key, day_of, next_allowed};

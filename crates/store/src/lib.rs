@@ -29,11 +29,12 @@ pub mod for_other_stores;
 mod limit_columns;
 mod lists;
 mod maintenance;
-mod outbox;
+mod notifications;
 mod owner_emails;
 mod page;
 mod plans;
 pub mod postgres;
+mod read_duration;
 mod replay;
 mod reply;
 mod retention;
@@ -76,9 +77,9 @@ pub use event::{
 };
 pub use lists::Lists;
 pub use maintenance::{Counts, RetentionStepResult, SweepResult};
-pub use outbox::{
+pub use notifications::{
     EmailLine, EmailResult, MAX_EMAIL_LINES, MAX_PENDING_NOTIFICATIONS, MaxEmailDelay,
-    Notification, Outbox, PendingEmail,
+    Notification, Notifications, PendingEmail,
 };
 pub use owner_emails::{
     CONFIRMATION_INTERVAL, CONFIRMATION_LIFE, ConfirmationRequest, ConfirmationResult,

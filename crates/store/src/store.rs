@@ -16,7 +16,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::{
     AcceptResult, Alerts, ApiKey, AttemptDetail, AuditLog, Cluster, Content, Counts, CreateResult,
-    DisabledReason, Endpoint, EndpointRow, KeyHash, Lists, LoginSession, NewEvent, Outbox,
+    DisabledReason, Endpoint, EndpointRow, KeyHash, Lists, LoginSession, NewEvent, Notifications,
     OwnerEmails, Page, PageRequest, Quotas, ReplaceResult, Replay, ReplayFilter, ReplayStep,
     Retention, RetentionStepResult, RetryResult, Schedules, StatsStore, StoreError, SweepResult,
     Tenant, TenantObject, TenantSelection, Usage, WriteQueueState, Written,
@@ -67,7 +67,7 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 ///
 /// Tenants are isolated: a method that takes a tenant never finds anything of another tenant.
 pub trait Store:
-    Alerts + AuditLog + Lists + Outbox + OwnerEmails + Schedules + StatsStore + Send + Sync
+    Alerts + AuditLog + Lists + Notifications + OwnerEmails + Schedules + StatsStore + Send + Sync
 {
     // Tenants and keys.
 

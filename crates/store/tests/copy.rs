@@ -18,7 +18,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_store::copy::{
-    CopyError, Destination, RowCounts, copy, copy_master_keys, shared_keys, verify,
+    CopyDestination, CopyError, RowCounts, copy, copy_master_keys, shared_keys, verify,
 };
 use posthaste_store::postgres::PostgresStore;
 use posthaste_store::sqlite::SqliteStore;
@@ -63,23 +63,17 @@ fn filled(events: usize, bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let tenant = Tenant::new("acme".parse().expect("an id"), "Acme".to_owned(), now);
     block_on(store.create_tenant(now, tenant)).expect("it is made");
     let event = |number: usize| NewEvent {
-        tenant: "acme".parse().expect("an id"),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from(vec![number as u8; bytes]),
-            trace: None,
-            scheduled_run: None,
-        }),
         idempotency: Some(Idempotency {
             key: format!("key {number}"),
             fingerprint: posthaste_core::ingest::Fingerprint::of(&[&number.to_le_bytes()]),
         }),
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
+        ..NewEvent::new(
+            "acme".parse().expect("an id"),
+            Content::new(
+                "a.b".parse().expect("a type"),
+                Bytes::from(vec![number as u8; bytes]),
+            ),
+        )
     };
     // Over several days, so that there are several partitions.
     for (piece, numbers) in (0..events).collect::<Vec<_>>().chunks(500).enumerate() {
@@ -119,14 +113,14 @@ fn request_confirmation(path: &Path) {
     block_on(store.close()).expect("it closes");
 }
 
-fn to(url: &str) -> Destination {
-    Destination {
+fn to(url: &str) -> CopyDestination {
+    CopyDestination {
         server: url.parse().expect("a URL"),
         dial: Arc::new(PlainDial),
     }
 }
 
-fn carry(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
+fn carry(from: &Path, to: &CopyDestination) -> Result<Vec<RowCounts>, CopyError> {
     copy(from, to, |_| {})
 }
 

@@ -1,4 +1,4 @@
-//! The clock. The only module that reads the system's clocks.
+//! The clock of a process: the time that is stored, shown or decided about.
 //!
 //! [`Clock`] provides the wall-clock time and the monotonic time. A node's clock is corrected: [`Clock::corrected`] derives
 //! the wall-clock time from the monotonic clock, and [`ClockCorrection`] sets it by the reference clock of the store. The

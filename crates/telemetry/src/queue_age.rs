@@ -150,20 +150,15 @@ mod tests {
 
     async fn send(store: &ModelStore, now: Timestamp, number: u128, due: Option<Timestamp>) {
         let event = NewEvent {
-            tenant: "acme".parse().unwrap(),
-            content: Arc::new(Content {
-                event_type: format!("a{number}").parse().unwrap(),
-                content_type: None,
-                payload: Bytes::from_static(b"1"),
-                trace: None,
-                scheduled_run: None,
-            }),
-            idempotency: None,
             deliver_at: due,
             ordering: Some(OrderingKey(1)),
-            only: None,
-            request: None,
-            received: None,
+            ..NewEvent::new(
+                "acme".parse().unwrap(),
+                Content::new(
+                    format!("a{number}").parse().unwrap(),
+                    Bytes::from_static(b"1"),
+                ),
+            )
         };
         store.accept(now, vec![event]).await.unwrap();
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedConnection};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -23,7 +23,7 @@ pub struct Api {
     origin: BaseUrl,
     key: String,
     headers: Vec<(String, String)>,
-    connection: Option<Connection>,
+    connection: Option<TrustedConnection>,
 }
 
 /// A response of a node.

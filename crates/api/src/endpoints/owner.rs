@@ -48,7 +48,7 @@ pub(super) async fn decide(
     let is_unchanged = before.is_some_and(|before| before.eq_ignore_ascii_case(&email));
     // The form of the dashboard always contains the address, so saving it does not say that the operator trusts it.
     let is_named =
-        document.get("owner_email").is_some() && call.origin.via != ActionInterface::Page;
+        document.get("owner_email").is_some() && call.source.via != ActionInterface::Page;
     let is_trusted = match call.caller {
         Caller::Admin(_) => !is_unchanged || is_named,
         Caller::Tenant(..) | Caller::Anonymous => false,

@@ -1,4 +1,4 @@
-//! Writes decisions about schedules.
+//! Stores the decisions of the scheduler, with the events that they create.
 //!
 //! The events of a decision pass the same quotas and the same write queue as those of a request, and are counted in the same
 //! way. [`AdvanceOutcome`] tells apart what the caller does next.
@@ -40,7 +40,7 @@ impl App {
     ) -> Result<AdvanceOutcome, StoreError> {
         let created = advance.runs.iter().map(|run| run.outcome.status());
         let count = created.filter(|it| *it == RunStatus::Created).count();
-        let refusal = |problem: Problem| match problem.retry_after {
+        let refused = |problem: Problem| match problem.retry_after {
             Some(wait) => AdvanceOutcome::Wait(wait, problem),
             None => AdvanceOutcome::Refused(problem),
         };
@@ -48,7 +48,7 @@ impl App {
             0 => Quotas::UNLIMITED,
             _ => match self.quotas(tenant, now, count as u64) {
                 Ok(quotas) => quotas,
-                Err(problem) => return Ok(refusal(problem)),
+                Err(problem) => return Ok(refused(problem)),
             },
         };
         let asked_at = Instant::now();
@@ -75,7 +75,7 @@ impl App {
             }
             AdvanceResult::Superseded => AdvanceOutcome::Superseded,
             AdvanceResult::Refused(AcceptResult::OverLimit { limit, wait }) => {
-                refusal(self.over_limit(tenant, now, count as u64, (limit, wait)))
+                refused(self.over_limit(tenant, now, count as u64, (limit, wait)))
             }
             AdvanceResult::Refused(AcceptResult::TooManyDeliveries { deliveries, limit }) => {
                 AdvanceOutcome::Refused(too_many_deliveries(count, deliveries, limit))

@@ -135,11 +135,8 @@ impl EventParser {
         };
         Ok(Some(ParsedEvent {
             content: Content {
-                event_type,
                 content_type,
-                payload,
-                trace: None,
-                scheduled_run: None,
+                ..Content::new(event_type, payload)
             },
             idempotency_key,
             due,
@@ -167,13 +164,7 @@ impl EventParser {
         let (Some(event_type), Some(payload)) = (event_type, payload) else {
             return Ok(None);
         };
-        Ok(Some(ParsedEvent::plain(Content {
-            event_type,
-            content_type: None,
-            payload,
-            trace: None,
-            scheduled_run: None,
-        })))
+        Ok(Some(ParsedEvent::plain(Content::new(event_type, payload))))
     }
 
     /// Takes the idempotency key from the headers, if there is one.

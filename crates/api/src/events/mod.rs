@@ -55,7 +55,7 @@ pub use event_parser::{MAX_PAYLOAD_DEPTH, MAX_TEXT_CHARS};
 pub(crate) use request::{REQUEST_TYPE, RequestDraft};
 pub use row::{EventRow, RowsResult};
 pub(super) use schema::{
-    ACCEPT_REFUSALS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
+    ACCEPT_ERRORS, EVENT_TYPE, GROUP, SINCE, UNTIL, body_base64, content_type, contradictions,
     delay, new_event, short_text,
 };
 pub(crate) use trace::RequestTrace;
@@ -151,13 +151,10 @@ async fn accept_test(mut call: Call, traced: &mut RequestTrace) -> Result<Respon
     let limit = event_bytes(&app, &tenant.tenant);
     let bytes = call.take_body(limit).await?;
     let now = app.clock.wall();
-    let usual = Content {
-        event_type: TEST_TYPE.parse().expect("the type of test events is valid"),
-        content_type: None,
-        payload: Bytes::from_static(TEST_PAYLOAD),
-        trace: None,
-        scheduled_run: None,
-    };
+    let usual = Content::new(
+        TEST_TYPE.parse().expect("the type of test events is valid"),
+        Bytes::from_static(TEST_PAYLOAD),
+    );
     let draft = if bytes.is_empty() {
         ParsedEvent::plain(usual)
     } else {

@@ -108,11 +108,8 @@ impl EventParser {
         Ok(Some(RequestDraft {
             draft: ParsedEvent {
                 content: Content {
-                    event_type: request_type(),
                     content_type,
-                    payload,
-                    trace: None,
-                    scheduled_run: None,
+                    ..Content::new(request_type(), payload)
                 },
                 idempotency_key,
                 due,

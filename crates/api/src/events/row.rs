@@ -67,14 +67,14 @@ impl App {
     pub async fn accept_rows(&self, tenant: &CachedTenant, events: Vec<NewEvent>) -> RowsResult {
         let now = self.clock.wall();
         let count = events.len();
-        let refusal = |problem: Problem| match problem.retry_after {
+        let refused = |problem: Problem| match problem.retry_after {
             Some(wait) => RowsResult::Wait(wait),
             None => RowsResult::TooMany(problem.detail),
         };
         // The rows may be stored already, so none of them is certainly new.
         let quotas = match self.quotas(tenant, now, 0) {
             Ok(quotas) => quotas,
-            Err(problem) => return refusal(problem),
+            Err(problem) => return refused(problem),
         };
         match commit(self, tenant, now, events, quotas, None).await {
             Ok(AcceptResult::Done(accepted)) => RowsResult::Accepted(accepted),
@@ -85,7 +85,7 @@ impl App {
                 RowsResult::TooMany(problem.detail)
             }
             Ok(AcceptResult::OverLimit { limit, wait }) => {
-                refusal(self.over_limit(tenant, now, count as u64, (limit, wait)))
+                refused(self.over_limit(tenant, now, count as u64, (limit, wait)))
             }
             Err(error) => RowsResult::Unavailable(error),
         }
@@ -127,13 +127,7 @@ impl EventParser {
             }
         };
         Some(ParsedEvent {
-            content: Content {
-                event_type: event_type?,
-                content_type: None,
-                payload: payload?,
-                trace: None,
-                scheduled_run: None,
-            },
+            content: Content::new(event_type?, payload?),
             idempotency_key: Some(row.idempotency_key.to_owned()),
             due,
             ordering_key: row.ordering_key.map(str::to_owned),

@@ -30,7 +30,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::Json("NewEvent"),
             responses: &[ACCEPTED, REPEATED],
-            fails: ACCEPT_REFUSALS,
+            fails: ACCEPT_ERRORS,
             handler: |call| Box::pin(accept(call)),
         },
         Route {
@@ -69,7 +69,7 @@ pub(crate) static GROUP: Group = Group {
                     Content::Json("AcceptedEvents"),
                 ),
             ],
-            fails: ACCEPT_REFUSALS,
+            fails: ACCEPT_ERRORS,
             handler: |call| Box::pin(accept_batch(call)),
         },
         Route {
@@ -118,7 +118,7 @@ const REPEATED: SuccessResponse = success(
 );
 
 /// Refusals of a request that sends events.
-pub(crate) const ACCEPT_REFUSALS: &[(u16, Code)] = &[
+pub(crate) const ACCEPT_ERRORS: &[(u16, Code)] = &[
     (409, Code::IdempotencyConflict),
     (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),

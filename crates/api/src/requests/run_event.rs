@@ -39,14 +39,8 @@ impl App {
             .parse()
             .map_err(|_| Problem::internal(&"a schedule has an invalid event type"))?;
         let mut event = NewEvent {
-            tenant: tenant.id.clone(),
-            content: content(event_type, body, run),
-            idempotency: None,
-            deliver_at: None,
             ordering: ordering_key.as_deref().map(ordering),
-            only: None,
-            request: None,
-            received: None,
+            ..NewEvent::new(tenant.id.clone(), content(event_type, body, run))
         };
         if let ScheduleTarget::Request(target) = target {
             let (endpoint, request) = self.request_of_run(tenant, now, target).await?;

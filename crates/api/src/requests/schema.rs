@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 use super::{create, signing_secret};
 use crate::code::Code;
 use crate::endpoints::schemas::{headers, url};
-use crate::events::{
-    ACCEPT_REFUSALS, body_base64, content_type, contradictions, delay, short_text,
-};
+use crate::events::{ACCEPT_ERRORS, body_base64, content_type, contradictions, delay, short_text};
 use crate::resources::schema::{described, nullable, reference, request_method};
 use crate::resources::{Schema, timeout_schema};
 use crate::route::{Access, Content, Group, RequestBody, Route, Verb, run_to_completion, success};
@@ -36,7 +34,7 @@ pub(crate) static GROUP: Group = Group {
                     Content::Json("Delivery"),
                 ),
             ],
-            fails: REFUSALS,
+            fails: ERRORS,
             handler: |call| Box::pin(create(call)),
         },
         Route {
@@ -67,17 +65,17 @@ pub(crate) static GROUP: Group = Group {
     schemas,
 };
 
-const REFUSALS: &[(u16, Code)] = &{
-    let mut refusals = [(409, Code::Contended); ACCEPT_REFUSALS.len() + 4];
+const ERRORS: &[(u16, Code)] = &{
+    let mut errors = [(409, Code::Contended); ACCEPT_ERRORS.len() + 4];
     let mut index = 0;
-    while index < ACCEPT_REFUSALS.len() {
-        refusals[index] = ACCEPT_REFUSALS[index];
+    while index < ACCEPT_ERRORS.len() {
+        errors[index] = ACCEPT_ERRORS[index];
         index += 1;
     }
-    refusals[index] = (422, Code::UnsafeDestination);
-    refusals[index + 1] = (422, Code::InvalidUrl);
-    refusals[index + 2] = (503, Code::UpgradeInProgress);
-    refusals
+    errors[index] = (422, Code::UnsafeDestination);
+    errors[index + 1] = (422, Code::InvalidUrl);
+    errors[index + 2] = (503, Code::UpgradeInProgress);
+    errors
 };
 
 fn schemas() -> Vec<Schema> {

@@ -34,7 +34,7 @@ pub struct AuditEntry {
     pub resource: String,
     /// The outcome: `done` or `refused`; `None` while it is unknown.
     pub outcome: Option<String>,
-    /// The error code of a refusal.
+    /// The error code of a refused request.
     pub code: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Deliveries.
+//! Deliveries as the API shows them.
 //!
 //! - `status` is `in_progress` while the delivery is in flight, and `held` while its endpoint is paused or
 //!   its breaker is tripped. Neither is stored in its row.

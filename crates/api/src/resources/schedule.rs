@@ -145,7 +145,7 @@ pub(crate) const MAX_RUN_DELIVERIES: usize = 100;
 pub enum ScheduleRunStatus {
     /// An event or a request was created.
     Created,
-    /// Nothing was created, because of another run or a refusal.
+    /// Nothing was created, because of another run or because a limit refused it.
     Skipped,
     /// Nothing was created, because its time had passed.
     Missed,

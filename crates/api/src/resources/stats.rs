@@ -5,7 +5,7 @@
 
 use posthaste_store::StatCounters;
 use posthaste_telemetry::metrics::health::{HealthRatios, HealthReport, RatedValue};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -158,7 +158,7 @@ impl From<RatedValue> for HealthValue {
 
 impl StatsSeries {
     /// Describes the counts of a window.
-    pub fn new(window: Window, series: &posthaste_telemetry::metrics::Series) -> StatsSeries {
+    pub fn new(window: StatsWindow, series: &posthaste_telemetry::metrics::Series) -> StatsSeries {
         let buckets = series.buckets.iter();
         StatsSeries {
             window: window.name().to_owned(),

@@ -1,4 +1,4 @@
-//! Tenants.
+//! Tenants as the API shows them: the name, the limits and the settings that their endpoints inherit.
 
 use posthaste_core::lane::ProtectionOverrides;
 use posthaste_store::Limits;

@@ -31,7 +31,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::Json("NewSchedule"),
             responses: &[success(201, "The schedule.", Content::Json("Schedule"))],
-            fails: CREATE_REFUSALS,
+            fails: CREATE_ERRORS,
             handler: |call| run_to_completion(handlers::create(call)),
         },
         Route {
@@ -71,7 +71,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::Json("ScheduleChange"),
             responses: &[CHANGED],
-            fails: CHANGE_REFUSALS,
+            fails: CHANGE_ERRORS,
             handler: |call| run_to_completion(handlers::change(call)),
         },
         Route {
@@ -99,7 +99,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::OptionalJson("Nothing"),
             responses: &[CHANGED],
-            fails: STATE_REFUSALS,
+            fails: STATE_ERRORS,
             handler: |call| run_to_completion(handlers::pause(call)),
         },
         Route {
@@ -111,7 +111,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::OptionalJson("Nothing"),
             responses: &[CHANGED],
-            fails: STATE_REFUSALS,
+            fails: STATE_ERRORS,
             handler: |call| run_to_completion(handlers::resume(call)),
         },
         Route {
@@ -123,7 +123,7 @@ pub(crate) static GROUP: Group = Group {
             query: &[],
             request_body: RequestBody::OptionalJson("Nothing"),
             responses: &[success(202, "The run.", Content::Json("ScheduleRun"))],
-            fails: RUN_REFUSALS,
+            fails: RUN_ERRORS,
             handler: |call| run_to_completion(runs::run(call)),
         },
         Route {
@@ -168,7 +168,7 @@ const CHANGED: SuccessResponse = success(
     Content::Json("Schedule"),
 );
 
-const CREATE_REFUSALS: &[(u16, Code)] = &[
+const CREATE_ERRORS: &[(u16, Code)] = &[
     (409, Code::AlreadyExists),
     (403, Code::QuotaExceeded),
     (413, Code::QuotaExceeded),
@@ -177,14 +177,14 @@ const CREATE_REFUSALS: &[(u16, Code)] = &[
     (422, Code::InvalidUrl),
     (503, Code::UpgradeInProgress),
 ];
-const CHANGE_REFUSALS: &[(u16, Code)] = &[
+const CHANGE_ERRORS: &[(u16, Code)] = &[
     (413, Code::QuotaExceeded),
     (409, Code::Contended),
     (422, Code::UnsafeDestination),
     (422, Code::InvalidUrl),
 ];
-const STATE_REFUSALS: &[(u16, Code)] = &[(409, Code::WrongState), (409, Code::Contended)];
-const RUN_REFUSALS: &[(u16, Code)] = &[
+const STATE_ERRORS: &[(u16, Code)] = &[(409, Code::WrongState), (409, Code::Contended)];
+const RUN_ERRORS: &[(u16, Code)] = &[
     (403, Code::QuotaExceeded),
     (429, Code::QuotaExceeded),
     (409, Code::Contended),

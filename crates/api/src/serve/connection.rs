@@ -34,8 +34,8 @@ use super::head::HeadError;
 use super::slots::{ConnectionAdmission, Slot};
 use super::unread_body::{UnreadBody, discard};
 use crate::code::Code;
-use crate::origin::Peer;
 use crate::problem::Problem;
+use crate::request_source::Peer;
 use crate::routes::PROBES;
 use crate::settings::ApiSettings;
 
@@ -216,7 +216,7 @@ impl ConnectionServer {
                 }
             }
         });
-        let counted = RefusalCount {
+        let counted = RefusedConnectionCount {
             is_check: &is_check,
             metrics: &self.metrics,
             limit,
@@ -230,13 +230,13 @@ impl ConnectionServer {
 }
 
 /// Counts a connection as refused when it ends, unless it was a health check.
-struct RefusalCount<'a> {
+struct RefusedConnectionCount<'a> {
     is_check: &'a AtomicBool,
     metrics: &'a Metrics,
     limit: ConnectionLimit,
 }
 
-impl Drop for RefusalCount<'_> {
+impl Drop for RefusedConnectionCount<'_> {
     fn drop(&mut self) {
         if !self.is_check.load(Relaxed) {
             self.metrics.requests.connection_refused(self.limit);

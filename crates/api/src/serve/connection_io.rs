@@ -67,7 +67,7 @@ pub(super) struct ConnectionIo<T> {
     held: BytesMut,
     /// Of `held`, the number of bytes that can be passed on.
     ready_bytes: usize,
-    refusal: Refusal,
+    substitution: Substitution,
     refused_head: RefusedHead,
     requests: Arc<Requests>,
     /// True while the first head, or one that has begun, is incomplete.
@@ -77,9 +77,9 @@ pub(super) struct ConnectionIo<T> {
     turn: Turn,
 }
 
-/// The state of a refusal.
+/// The substitution of a refused head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum Substitution {
     /// No head was refused.
     None,
     /// A head was refused, and hyper has not received the substitute.
@@ -103,7 +103,7 @@ impl<T: Stream> ConnectionIo<T> {
             scanner: RequestScanner::Head,
             held: BytesMut::new(),
             ready_bytes: 0,
-            refusal: Refusal::None,
+            substitution: Substitution::None,
             refused_head,
             requests,
             is_in_head: true,
@@ -195,7 +195,7 @@ impl<T: Stream> ConnectionIo<T> {
                 index
             }
             Scanned::Refused(index, error) => {
-                self.refusal = Refusal::Pending(error);
+                self.substitution = Substitution::Pending(error);
                 index
             }
         };
@@ -219,14 +219,14 @@ impl<T: Stream> ConnectionIo<T> {
                 Scanned::All => self.ready_bytes = self.held.len(),
                 Scanned::Until(index) => self.ready_bytes = index,
                 Scanned::Refused(index, error) => {
-                    self.refusal = Refusal::Pending(error);
+                    self.substitution = Substitution::Pending(error);
                     self.held.truncate(index);
                     self.ready_bytes = index;
                 }
             }
         }
         if self.held.len() - self.ready_bytes >= MAX_HEAD_BYTES {
-            self.refusal = Refusal::Pending(HeadError::TooLarge);
+            self.substitution = Substitution::Pending(HeadError::TooLarge);
             self.held.truncate(self.ready_bytes);
         }
         Poll::Ready(Ok(true))
@@ -270,18 +270,18 @@ impl<T: Stream> AsyncRead for ConnectionIo<T> {
                 this.pass_on(buffer);
                 return Poll::Ready(Ok(()));
             }
-            match this.refusal {
-                Refusal::None => {}
-                Refusal::Pending(error) => {
+            match this.substitution {
+                Substitution::None => {}
+                Substitution::Pending(error) => {
                     // hyper reads again only when it has handled every head before, so the next request that
                     // the service gets is the substitute.
                     let _ = this.refused_head.set(error);
-                    this.refusal = Refusal::Passed;
+                    this.substitution = Substitution::Passed;
                     this.held = BytesMut::from(SUBSTITUTE);
                     this.ready_bytes = SUBSTITUTE.len();
                     continue;
                 }
-                Refusal::Passed => {
+                Substitution::Passed => {
                     this.discard(context);
                     return Poll::Pending;
                 }
@@ -323,7 +323,7 @@ impl<T: Stream> AsyncWrite for ConnectionIo<T> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.refusal == Refusal::Passed {
+        if this.substitution == Substitution::Passed {
             this.discard(context);
         }
         Pin::new(&mut this.stream).poll_shutdown(context)

@@ -21,11 +21,11 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::payload;
 use crate::receiver::Receivers;
 use crate::recorder::Recorder;
-use crate::report::{Outcome, number, row};
+use crate::report::{ScenarioResult, number, row};
 use crate::settings::Settings;
 use crate::statistics::{median, ratio};
 
@@ -71,7 +71,7 @@ impl RequestSource {
 }
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let requests = settings.events.unwrap_or(REQUESTS);
     let connections = settings.in_flight();
     let mut rounds = Vec::new();
@@ -90,7 +90,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let cost = median(rounds.iter().filter_map(cost));
     let line =
         |name: &str, rate: Option<f64>, cpu: Option<f64>| row(&[name, &number(rate), &number(cpu)]);
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "door",
         setting: format!(
             "{} signed requests of {} bytes over {connections} kept connections, {} rounds in turns",
@@ -141,7 +141,7 @@ async fn round(
     requests: usize,
     connections: usize,
     kind: Kind,
-) -> Result<Side, Failure> {
+) -> Result<Side, BenchError> {
     let recorder = Arc::new(Recorder::new(1, requests));
     let receivers = Receivers::start(Arc::clone(&recorder))?;
     let secret = SharedSecret::from_random([7; 24]);
@@ -171,7 +171,7 @@ async fn send_raw(
     receivers: &Receivers,
     connections: usize,
     source: &Arc<RequestSource>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let address = receivers.address();
     let host = HeaderValue::from_str(&address.to_string()).expect("visible ASCII");
     let mut senders = JoinSet::new();
@@ -201,14 +201,14 @@ async fn send_hardened(
     receivers: &Receivers,
     connections: usize,
     source: &Arc<RequestSource>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let rules = EgressRules {
         allow_networks: vec!["127.0.0.0/8".parse().expect("a network")],
         allow_http: true,
         ..EgressRules::default()
     };
     let to = Destination::parse(&receivers.url(0), &rules)
-        .map_err(|refusal| Failure::Broken(refusal.to_string()))?;
+        .map_err(|refusal| BenchError::Broken(refusal.to_string()))?;
     let client = Client::new(ClientSettings {
         rules,
         max_idle_per_key: connections,
@@ -243,12 +243,12 @@ async fn send_hardened(
     all_sent(senders).await
 }
 
-async fn all_sent(mut senders: JoinSet<io::Result<()>>) -> Result<(), Failure> {
+async fn all_sent(mut senders: JoinSet<io::Result<()>>) -> Result<(), BenchError> {
     while let Some(ended) = senders.join_next().await {
         ended
             .map_err(io::Error::other)
             .and_then(|sent| sent)
-            .map_err(Failure::machine("a request could not be sent"))?;
+            .map_err(BenchError::machine("a request could not be sent"))?;
     }
     Ok(())
 }
@@ -259,9 +259,9 @@ fn unix_seconds() -> u64 {
 }
 
 /// Returns the processor time of this thread, which does all the sending.
-fn thread_cpu() -> Result<Duration, Failure> {
+fn thread_cpu() -> Result<Duration, BenchError> {
     let stat = fs::read_to_string("/proc/thread-self/schedstat");
-    let stat = stat.map_err(Failure::machine(
+    let stat = stat.map_err(BenchError::machine(
         "cannot read the processor time of a thread",
     ))?;
     let nanos = stat
@@ -270,5 +270,5 @@ fn thread_cpu() -> Result<Duration, Failure> {
         .and_then(|first| first.parse().ok());
     nanos
         .map(Duration::from_nanos)
-        .ok_or_else(|| Failure::Broken("/proc is not as expected".to_owned()))
+        .ok_or_else(|| BenchError::Broken("/proc is not as expected".to_owned()))
 }

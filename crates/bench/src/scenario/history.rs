@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::relay_comparison::usage_each;
 use super::{full_speed, single_endpoint};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
+use crate::report::{Measurements, ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 
 /// Default number of events stored at the end.
@@ -22,7 +22,7 @@ const MIDDLE: usize = 1_000_000;
 const SAMPLE: usize = 20_000;
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let levels = levels(settings.events.unwrap_or(STORED));
     let sample = SAMPLE.min(levels.last().copied().unwrap_or(0).max(1));
     let rounds = settings.rounds;
@@ -74,7 +74,7 @@ async fn send(
     settings: &Settings,
     events: std::ops::Range<usize>,
     what: &str,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let progress = Progress::new(what, events.end as u64);
     fixture
         .run(full_speed(settings, events), 0..1, &progress)
@@ -85,7 +85,7 @@ fn outcome(
     settings: &Settings,
     sample: usize,
     levels_measured: &[(usize, Measurements)],
-) -> Outcome {
+) -> ScenarioResult {
     let heads = [
         "stored",
         "deliveries/s",
@@ -108,7 +108,7 @@ fn outcome(
     let documents = levels_measured
         .iter()
         .map(|(stored, measurements)| json!({"stored": stored, "figures": measurements}));
-    Outcome {
+    ScenarioResult {
         name: "history",
         setting: format!(
             "{} events of {} bytes, with more and more finished ones stored",

@@ -14,12 +14,12 @@ use tokio::time::sleep;
 
 use super::{unlimited, with_rate};
 use crate::api::NewEndpoint;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::producer::{Load, produce, produce_batches};
 use crate::progress::Progress;
 use crate::receiver::{Behaviour, HANG_DURATION};
-use crate::report::{Outcome, bytes, number, percentiles, row};
+use crate::report::{ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{Percentiles, median, ratio};
 use crate::usage::Usage;
@@ -73,18 +73,18 @@ async fn healthy_lag(
     start: usize,
     count: usize,
     what: &str,
-) -> Result<Percentiles, Failure> {
+) -> Result<Percentiles, BenchError> {
     let progress = Progress::new(what, (start + count) as u64);
     let load = load(settings, start, count, HEALTHY_TYPE);
     fixture.run(load, HEALTHY..HEALTHY + 1, &progress).await?;
     let lag = fixture
         .recorder
         .lag(HEALTHY..HEALTHY + 1, start..start + count);
-    lag.ok_or_else(|| Failure::Broken("nothing arrived".to_owned()))
+    lag.ok_or_else(|| BenchError::Broken("nothing arrived".to_owned()))
 }
 
 /// Scenario `hanging`: one endpoint takes 30 s for every response.
-pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn hanging(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let sample = settings.events.unwrap_or(SAMPLE);
     let mut pairs = Vec::new();
     for nth in 1..=settings.rounds {
@@ -100,7 +100,7 @@ pub async fn hanging(settings: &Settings) -> Result<Outcome, Failure> {
         Percentiles::median(&baseline),
         Percentiles::median(&with_bad),
     );
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "hanging",
         setting: format!(
             "a healthy endpoint at {} a second, alone and beside one that takes {} s for every \
@@ -140,7 +140,7 @@ async fn hanging_round(
     settings: &Settings,
     sample: usize,
     nth: usize,
-) -> Result<(Percentiles, Percentiles), Failure> {
+) -> Result<(Percentiles, Percentiles), BenchError> {
     let healthy = WARM_UP + 2 * sample;
     let size = (2, healthy + HEAD_START + sample);
     let new_endpoint = |index, url| endpoint(settings, index, url);
@@ -171,7 +171,7 @@ async fn start_with_limit(
     settings: &Settings,
     events: usize,
     rate: RateLimit,
-) -> Result<Fixture, Failure> {
+) -> Result<Fixture, BenchError> {
     let new_endpoint = |index, url| {
         let mut endpoint = endpoint(settings, index, url);
         if index == BAD {
@@ -184,7 +184,7 @@ async fn start_with_limit(
 
 /// Scenario `backlog`: one endpoint has a large backlog. First it is paused; after a restart it drains at its rate
 /// limit.
-pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn backlog(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let pending = settings.events.unwrap_or(PENDING);
     let rate = RateLimit::default();
     let healthy = WARM_UP + 3 * SAMPLE;
@@ -208,7 +208,7 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
     let restarted = fixture.process.usage()?;
     fixture.check(HEALTHY..HEALTHY + 1, 0..healthy).await?;
     if drained == 0 {
-        return Err(Failure::Broken("the backlog did not drain".to_owned()));
+        return Err(BenchError::Broken("the backlog did not drain".to_owned()));
     }
 
     let line = |name: &str, lag: Percentiles, peak: u64| {
@@ -221,7 +221,7 @@ pub async fn backlog(settings: &Settings) -> Result<Outcome, Failure> {
         ])
     };
     let many = format::count(pending as u64);
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "backlog",
         setting: format!(
             "a healthy endpoint at {} a second beside one with {many} pending",
@@ -286,7 +286,7 @@ pub(super) async fn fill(
     settings: &Settings,
     events: std::ops::Range<usize>,
     event_type: Arc<dyn Fn(usize) -> Arc<str> + Send + Sync>,
-) -> Result<FillResult, Failure> {
+) -> Result<FillResult, BenchError> {
     let count = events.len();
     let load = Load {
         events,

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 use super::isolation::{PENDING, fill};
 use super::{unlimited, with_rate};
 use crate::api::NewEndpoint;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
-use crate::report::{Outcome, bytes, number, row};
+use crate::report::{ScenarioResult, bytes, number, row};
 use crate::settings::Settings;
 use crate::usage::Usage;
 
@@ -36,7 +36,7 @@ const ONE_PER_SECOND: RateLimit = RateLimit {
 };
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let pending = settings.events.unwrap_or(PENDING);
     let names: Arc<[Arc<str>]> = (0..ENDPOINTS)
         .map(|index| Arc::from(format!("bench.to{index}")))
@@ -73,7 +73,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         ])
     };
     let many = format::count(pending as u64);
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "memory",
         setting: format!(
             "{many} pending to {} endpoints",
@@ -113,7 +113,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     })
 }
 
-async fn pause_or_resume_all(fixture: &Fixture, verb: &str) -> Result<(), Failure> {
+async fn pause_or_resume_all(fixture: &Fixture, verb: &str) -> Result<(), BenchError> {
     let mut api = fixture.api().await?;
     for endpoint in &fixture.endpoints {
         api.turn(&fixture.target.tenant, &endpoint.id, verb).await?;

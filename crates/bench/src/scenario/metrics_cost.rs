@@ -7,10 +7,10 @@ use posthaste_charts::format;
 use serde_json::json;
 
 use super::relay_comparison::{EVENTS, MetricsUse, Run, endpoints_text, measure};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::NodeLayout;
-use crate::measured_process::Kind;
-use crate::report::{Measurements, Outcome, bytes, number, percentiles, row};
+use crate::measured_process::ProcessKind;
+use crate::report::{Measurements, ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{median, ratio};
 
@@ -21,14 +21,14 @@ const METRICS_OFF: [&str; 2] = [
 ];
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = settings.events.unwrap_or(EVENTS);
     let mut metrics_off = settings.clone();
     metrics_off.set.extend(METRICS_OFF.map(str::to_owned));
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let run = |metrics| Run {
-            kind: Kind::Server,
+            kind: ProcessKind::Server,
             layout: NodeLayout::Single,
             events,
             per_second: None,
@@ -58,7 +58,7 @@ fn median_ratio(
     median(rounds.iter().filter_map(each))
 }
 
-fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> Outcome {
+fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> ScenarioResult {
     let side = |index: usize| {
         let measurements: Vec<Measurements> =
             rounds.iter().map(|round| round[index].clone()).collect();
@@ -93,7 +93,7 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> 
         .filter_map(|[without, with]| ratio(rate(with)?, rate(without)?))
         .map(|share| format!("{share:.2}"))
         .collect();
-    Outcome {
+    ScenarioResult {
         name: "observe",
         setting: format!(
             "{} events of {} bytes to {} each, as fast as {} connections are answered; seen: metrics counted and read \
@@ -105,8 +105,8 @@ fn outcome(settings: &Settings, events: usize, rounds: &[[Measurements; 2]]) -> 
         ),
         table,
         notes: vec![format!(
-            "Medians of {} rounds, in turns. Deliveries per second, seen/unseen, round by round: {}. Whoever reads the \
-             lines shares the machine.",
+            "Medians of {} rounds, in turns. Deliveries per second, seen/unseen, round by round: {}. The reader of \
+             the lines runs on the same machine.",
             rounds.len(),
             each.join(", ")
         )],

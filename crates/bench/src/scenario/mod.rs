@@ -31,7 +31,7 @@ use std::ops::Range;
 use posthaste_core::lane::RateLimit;
 
 use super::api::{Limits, NewEndpoint};
-use super::failure::Failure;
+use super::error::BenchError;
 use super::fixture::Fixture;
 use super::producer::Load;
 use super::settings::Settings;
@@ -51,7 +51,7 @@ fn full_speed(settings: &Settings, events: Range<usize>) -> Load {
 }
 
 /// Starts a server with one unlimited endpoint, and a recorder for this number of events.
-async fn single_endpoint(settings: &Settings, events: usize) -> Result<Fixture, Failure> {
+async fn single_endpoint(settings: &Settings, events: usize) -> Result<Fixture, BenchError> {
     Fixture::server(settings, (1, events), |_, url| unlimited(settings, url)).await
 }
 

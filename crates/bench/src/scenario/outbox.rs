@@ -19,11 +19,11 @@ use tokio::time::{interval, sleep};
 
 use super::{EVENT_TYPE, single_endpoint};
 use crate::database::Database;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::payload;
 use crate::progress::Progress;
 use crate::recorder::Recorder;
-use crate::report::{Outcome, number, percentiles, row};
+use crate::report::{ScenarioResult, number, percentiles, row};
 use crate::settings::Settings;
 
 /// Default number of rows at full speed.
@@ -42,7 +42,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let rows = settings.events.unwrap_or(ROWS);
     let paced = ((settings.per_second * PACED_SECONDS) as usize).clamp(1, rows);
     let store = settings
@@ -53,7 +53,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let session = application.session().await?;
     let setup = setup_sql(&TableName::default());
     session.batch(&setup).await.map_err(refused)?;
-    let directory = TempDir::with_prefix("posthaste-bench-").map_err(Failure::machine(
+    let directory = TempDir::with_prefix("posthaste-bench-").map_err(BenchError::machine(
         "cannot make a folder for the configuration",
     ))?;
     let config = directory.path().join("posthaste.toml");
@@ -61,7 +61,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
         "[[outbox]]\nname = \"bench\"\ndatabase = \"{}\"\n[tenant_limits]\nevents_per_second = \"none\"\n",
         application.url()
     );
-    std::fs::write(&config, text).map_err(Failure::machine("cannot write the configuration"))?;
+    std::fs::write(&config, text).map_err(BenchError::machine("cannot write the configuration"))?;
     let with_outbox = Settings {
         config: Some(config),
         ..settings.clone()
@@ -105,7 +105,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let per_second = |within: Duration| rows as f64 / within.as_secs_f64();
     let (inserted, read) = (per_second(inserted_within), per_second(read_within));
     let pace = format!("{}/s", format::count(settings.per_second as u64));
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "outbox",
         setting: format!(
             "{} rows at {pace}, then {} rows at full speed, from one table to one endpoint",
@@ -150,7 +150,7 @@ struct Source {
 
 impl Source {
     /// Inserts these rows in one transaction.
-    async fn insert(&self, session: &Session, numbers: Range<usize>) -> Result<(), Failure> {
+    async fn insert(&self, session: &Session, numbers: Range<usize>) -> Result<(), BenchError> {
         let mut sql = "INSERT INTO posthaste_outbox (tenant, type, payload) VALUES ".to_owned();
         for number in numbers.clone() {
             if number > numbers.start {
@@ -167,7 +167,11 @@ impl Source {
     }
 
     /// Inserts these rows in concurrent transactions.
-    async fn insert_all(&self, application: &Database, all: Range<usize>) -> Result<(), Failure> {
+    async fn insert_all(
+        &self,
+        application: &Database,
+        all: Range<usize>,
+    ) -> Result<(), BenchError> {
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
             let session = application.session().await?;
@@ -178,7 +182,7 @@ impl Source {
                     let end = all.end.min(first + ROWS_PER_COMMIT);
                     source.insert(&session, first..end).await?;
                 }
-                Ok::<(), Failure>(())
+                Ok::<(), BenchError>(())
             });
         }
         while let Some(ended) = writers.join_next().await {
@@ -189,18 +193,18 @@ impl Source {
 }
 
 /// Waits until no row is left.
-async fn until_empty(session: &Session) -> Result<(), Failure> {
+async fn until_empty(session: &Session) -> Result<(), BenchError> {
     let left = "SELECT count(*) FROM posthaste_outbox WHERE error IS NULL";
     let began_at = Instant::now();
     while session.numbers(left).await.map_err(refused)?[0] > 0 {
         if began_at.elapsed() > MAX_SILENCE {
-            return Err(Failure::Broken("rows are left in the outbox".to_owned()));
+            return Err(BenchError::Broken("rows are left in the outbox".to_owned()));
         }
         sleep(LOOK_INTERVAL).await;
     }
     Ok(())
 }
 
-fn refused(error: OpenError) -> Failure {
-    Failure::Usage(error.to_string())
+fn refused(error: OpenError) -> BenchError {
+    BenchError::Usage(error.to_string())
 }

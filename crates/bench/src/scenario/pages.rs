@@ -14,11 +14,11 @@ use tokio::time::sleep;
 use super::isolation::fill;
 use super::unlimited;
 use crate::api::{Api, NewEndpoint};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::prometheus;
 use crate::receiver::Behaviour;
-use crate::report::{Outcome, number, percentiles, row};
+use crate::report::{ScenarioResult, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::{Percentiles, ratio};
 
@@ -50,7 +50,7 @@ const NO_RATE_LIMIT: [&str; 2] = [
 ];
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let stored = settings.events.unwrap_or(STORED).max(FEW);
     let mut unlimited_api = settings.clone();
     unlimited_api.set.extend(NO_RATE_LIMIT.map(str::to_owned));
@@ -89,7 +89,7 @@ async fn store(
     fixture: &Fixture,
     settings: &Settings,
     events: std::ops::Range<usize>,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let end = events.end;
     let named = Arc::new(|event| event_type(endpoint_of(event)));
     fill(fixture, settings, events, named).await?;
@@ -104,7 +104,7 @@ async fn store(
         if ended > finished {
             (finished, changed_at) = (ended, Instant::now());
         } else if changed_at.elapsed() > MAX_SILENCE {
-            return Err(Failure::Stalled {
+            return Err(BenchError::Stalled {
                 what: format!("the end of {} more", new_endpoint - ended as usize),
                 seconds: MAX_SILENCE.as_secs(),
                 stderr_tail: fixture.process.stderr_tail(),
@@ -122,7 +122,10 @@ struct PageMeasurement {
 }
 
 /// Measures all pages in turn.
-async fn measure_pages(fixture: &Fixture, rounds: usize) -> Result<Vec<PageMeasurement>, Failure> {
+async fn measure_pages(
+    fixture: &Fixture,
+    rounds: usize,
+) -> Result<Vec<PageMeasurement>, BenchError> {
     let mut api = fixture.api().await?;
     let pages = pages(fixture, &mut api).await?;
     let mut measured = Vec::new();
@@ -152,7 +155,10 @@ async fn measure_pages(fixture: &Fixture, rounds: usize) -> Result<Vec<PageMeasu
 }
 
 /// Returns the names and paths of all measured pages.
-async fn pages(fixture: &Fixture, api: &mut Api) -> Result<Vec<(&'static str, String)>, Failure> {
+async fn pages(
+    fixture: &Fixture,
+    api: &mut Api,
+) -> Result<Vec<(&'static str, String)>, BenchError> {
     let tenant = &fixture.target.tenant;
     let (refusing, down) = (&fixture.endpoints[REFUSING].id, &fixture.endpoints[DOWN].id);
     let dead = format!("/v1/tenants/{tenant}/deliveries?status=failed&limit=1");
@@ -212,9 +218,9 @@ async fn pages(fixture: &Fixture, api: &mut Api) -> Result<Vec<(&'static str, St
     ])
 }
 
-fn first<'a>(list: &'a Value, field: &str) -> Result<&'a str, Failure> {
+fn first<'a>(list: &'a Value, field: &str) -> Result<&'a str, BenchError> {
     let found = list["data"][0][field].as_str();
-    found.ok_or_else(|| Failure::Broken(format!("there is no delivery to look at: {list}")))
+    found.ok_or_else(|| BenchError::Broken(format!("there is no delivery to look at: {list}")))
 }
 
 fn outcome(
@@ -222,7 +228,7 @@ fn outcome(
     rounds: usize,
     few: &[PageMeasurement],
     many: &[PageMeasurement],
-) -> Outcome {
+) -> ScenarioResult {
     let much = format::count(stored as u64);
     let heads = [
         "page".to_owned(),
@@ -264,7 +270,7 @@ fn outcome(
             slow.join("; ")
         ),
     };
-    Outcome {
+    ScenarioResult {
         name: "pages",
         setting: format!(
             "every page of the dashboard, with {FEW} and with {much} deliveries stored"

@@ -14,12 +14,12 @@ use tokio::time::sleep;
 use super::isolation::fill;
 use super::{EVENT_TYPE, unlimited, with_rate};
 use crate::api::NewEndpoint;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::receiver::Behaviour;
-use crate::report::{Outcome, row};
+use crate::report::{ScenarioResult, row};
 use crate::settings::Settings;
 use crate::statistics::{busiest_window, series};
 
@@ -39,7 +39,7 @@ const MAX_SHOWN_SECONDS: usize = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let waiting = settings.events.unwrap_or(WAITING);
     let rate = RateLimit {
         per_second: f64::from(PER_SECOND),
@@ -76,7 +76,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let busiest = busiest_window(after, SECOND_NS);
     let allowed = (PER_SECOND + BURST) as usize;
     if busiest.max(busiest_down) > allowed {
-        return Err(Failure::Broken(format!(
+        return Err(BenchError::Broken(format!(
             "{} arrived within one second, where the limit allows {PER_SECOND} and {BURST} at once",
             busiest.max(busiest_down)
         )));
@@ -84,7 +84,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     let each_second = series(after, recovered_at, SECOND_NS);
     let drained_ms = (drained_at - recovered_at) / 1_000_000;
     let row_of = |name: &str, count: u64| row(&[name, &format::count(count)]);
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "recovery",
         setting: format!(
             "an endpoint that takes {PER_SECOND} a second, {BURST} at once, comes back with {} waiting",

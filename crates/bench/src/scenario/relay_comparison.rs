@@ -9,14 +9,14 @@ use posthaste_charts::format;
 use serde_json::json;
 
 use super::{full_speed, unlimited};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::{Fixture, NodeLayout};
-use crate::measured_process::Kind;
+use crate::measured_process::ProcessKind;
 use crate::producer::Load;
 use crate::progress::Progress;
 use crate::prometheus::Histogram;
 use crate::recorder::Recorder;
-use crate::report::{Measurements, Outcome, Round, bytes, number, percentiles, row};
+use crate::report::{Measurements, Round, ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::Percentiles;
 use crate::usage::Usage;
@@ -33,7 +33,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 const LAG_METRIC: &str = "posthaste_first_attempt_lag_seconds";
 
 /// Scenario `throughput`: full speed.
-pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn throughput(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = settings.events.unwrap_or(EVENTS);
     let rounds = alternate(settings, events, None).await?;
     let setting = format!(
@@ -52,7 +52,7 @@ pub async fn throughput(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// Scenario `lag`: a constant rate.
-pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn lag(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = paced_events(settings);
     let rounds = alternate(settings, events, Some(settings.per_second)).await?;
     let setting = paced_setting(settings, events);
@@ -67,7 +67,7 @@ pub async fn lag(settings: &Settings) -> Result<Outcome, Failure> {
 }
 
 /// Scenario `nodes`: lag with one node, and with two nodes of which the accepting one does not own the endpoint.
-pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn nodes(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = paced_events(settings);
     let mut table = vec![row(&[
         "",
@@ -85,7 +85,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         for nth in 1..=settings.rounds {
             let what = format!("{name}, round {nth} of {}", settings.rounds);
             let run = Run {
-                kind: Kind::Server,
+                kind: ProcessKind::Server,
                 layout,
                 events,
                 per_second: Some(settings.per_second),
@@ -103,7 +103,7 @@ pub async fn nodes(settings: &Settings) -> Result<Outcome, Failure> {
         ]));
         documents.push(json!({"nodes": name, "figures": measurements, "rounds": rounds}));
     }
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "nodes",
         setting: paced_setting(settings, events),
         table,
@@ -142,11 +142,14 @@ async fn alternate(
     settings: &Settings,
     events: usize,
     per_second: Option<f64>,
-) -> Result<Vec<Round>, Failure> {
+) -> Result<Vec<Round>, BenchError> {
     let mut rounds = Vec::new();
     for nth in 1..=settings.rounds {
         let mut measured = [None, None];
-        for (side, kind) in measured.iter_mut().zip([Kind::Relay, Kind::Server]) {
+        for (side, kind) in measured
+            .iter_mut()
+            .zip([ProcessKind::Relay, ProcessKind::Server])
+        {
             if settings.only.is_none_or(|only| only == kind) {
                 let what = format!("{}, round {nth} of {}", kind.name(), settings.rounds);
                 let run = Run {
@@ -155,8 +158,8 @@ async fn alternate(
                     events,
                     per_second,
                     metrics: match kind {
-                        Kind::Relay => MetricsUse::Off,
-                        Kind::Server => MetricsUse::ReadAround,
+                        ProcessKind::Relay => MetricsUse::Off,
+                        ProcessKind::Server => MetricsUse::ReadAround,
                     },
                 };
                 *side = Some(measure(settings, run, &what).await?);
@@ -171,7 +174,7 @@ async fn alternate(
 /// Settings of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    pub(super) kind: Kind,
+    pub(super) kind: ProcessKind,
     pub(super) layout: NodeLayout,
     pub(super) events: usize,
     /// Events per second; `None` for full speed.
@@ -195,7 +198,7 @@ pub(super) async fn measure(
     settings: &Settings,
     run: Run,
     what: &str,
-) -> Result<Measurements, Failure> {
+) -> Result<Measurements, BenchError> {
     let Run {
         kind,
         layout,
@@ -206,8 +209,8 @@ pub(super) async fn measure(
     let warm_up = (events / 10).clamp(1, MAX_WARM_UP);
     let all = warm_up + events;
     let fixture = match kind {
-        Kind::Relay => Fixture::relay(settings, all).await?,
-        Kind::Server => {
+        ProcessKind::Relay => Fixture::relay(settings, all).await?,
+        ProcessKind::Server => {
             let recorder = Recorder::new(settings.endpoints, all);
             let new_endpoint = |_, url| unlimited(settings, url);
             Fixture::nodes(settings, recorder, new_endpoint, layout).await?
@@ -281,7 +284,7 @@ pub(super) fn usage_each(before: &Usage, after: &Usage, deliveries: usize) -> Me
 }
 
 /// Reads all metrics every second until that fails.
-async fn scrape(fixture: &Fixture) -> Failure {
+async fn scrape(fixture: &Fixture) -> BenchError {
     let mut seconds = tokio::time::interval(SCRAPE_INTERVAL);
     loop {
         seconds.tick().await;
@@ -296,7 +299,7 @@ async fn scrape(fixture: &Fixture) -> Failure {
 async fn lag_histogram(
     fixture: &Fixture,
     metrics: MetricsUse,
-) -> Result<Option<Histogram>, Failure> {
+) -> Result<Option<Histogram>, BenchError> {
     match metrics {
         MetricsUse::Off => Ok(None),
         MetricsUse::ReadAround | MetricsUse::Scraped => {
@@ -372,7 +375,12 @@ fn table_of(median: &Round) -> Vec<Vec<String>> {
     table
 }
 
-fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Settings) -> Outcome {
+fn outcome(
+    name: &'static str,
+    setting: String,
+    rounds: &[Round],
+    settings: &Settings,
+) -> ScenarioResult {
     let median = Round::median(rounds);
     let table = table_of(&median);
     let each: Vec<String> = rounds
@@ -393,7 +401,7 @@ fn outcome(name: &'static str, setting: String, rounds: &[Round], settings: &Set
             each.join(", ")
         ));
     }
-    Outcome {
+    ScenarioResult {
         name,
         setting,
         table,

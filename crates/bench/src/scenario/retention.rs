@@ -15,10 +15,10 @@ use tokio::time::sleep;
 
 use super::{EVENT_TYPE, full_speed, single_endpoint};
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::progress::Progress;
-use crate::report::{Outcome, bytes, number, percentiles, row};
+use crate::report::{ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::ratio;
 
@@ -65,7 +65,7 @@ struct Sender<'a> {
 }
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let stored = settings.events.unwrap_or(STORED);
     let piece = (stored / PIECES).max(1);
     let total = stored + piece * (MAX_PIECES + ROUNDS + 8);
@@ -125,13 +125,13 @@ impl Sender<'_> {
         format!("/v1/tenants/{}", self.fixture.target.tenant)
     }
 
-    async fn api(&self) -> Result<Api, Failure> {
+    async fn api(&self) -> Result<Api, BenchError> {
         self.fixture.api().await
     }
 
     /// On PostgreSQL, a complete day is dropped as one partition, which costs almost nothing. To make the server
     /// delete row by row, another tenant keeps one event of the day for longer.
-    async fn prevent_partition_drop(&mut self) -> Result<(), Failure> {
+    async fn prevent_partition_drop(&mut self) -> Result<(), BenchError> {
         let mut api = self.api().await?;
         let patient = json!({"id": "patient", "name": "Patient"});
         api.post("/v1/tenants", Some(&patient)).await?;
@@ -141,7 +141,7 @@ impl Sender<'_> {
     }
 
     /// Changes the retention period. Restarts the server, so that a retention run starts at once, and warms it up.
-    async fn set_retention(mut self, period: &str) -> Result<Self, Failure> {
+    async fn set_retention(mut self, period: &str) -> Result<Self, BenchError> {
         let mut api = self.api().await?;
         let limits = json!({"limits": {"retention": period}});
         api.patch(&self.tenant(), &limits).await?;
@@ -151,7 +151,7 @@ impl Sender<'_> {
     }
 
     /// Sends this number of events and waits until all have arrived.
-    async fn send(&mut self, count: usize, what: &str) -> Result<Range<usize>, Failure> {
+    async fn send(&mut self, count: usize, what: &str) -> Result<Range<usize>, BenchError> {
         let events = self.sent..self.sent + count;
         let progress = Progress::new(what, events.end as u64);
         let load = full_speed(self.settings, events.clone());
@@ -161,7 +161,7 @@ impl Sender<'_> {
     }
 
     /// Measures the speed of two pieces with nothing to delete.
-    async fn measure(&mut self, what: &str) -> Result<Measured, Failure> {
+    async fn measure(&mut self, what: &str) -> Result<Measured, BenchError> {
         let events = self.send(2 * self.piece, what).await?;
         Ok(self.measured(events))
     }
@@ -174,7 +174,7 @@ impl Sender<'_> {
     }
 
     /// Returns the id of the newest event.
-    async fn newest_event(&self) -> Result<String, Failure> {
+    async fn newest_event(&self) -> Result<String, BenchError> {
         let path = format!("{}/events?limit=1", self.tenant());
         let listed = self.api().await?.get(&path).await?;
         let id = listed["data"][0]["id"].as_str();
@@ -182,21 +182,21 @@ impl Sender<'_> {
     }
 
     /// Returns whether an event still exists.
-    async fn exists(&self, event: &str) -> Result<bool, Failure> {
+    async fn exists(&self, event: &str) -> Result<bool, BenchError> {
         let path = format!("{}/events/{event}", self.tenant());
         match self.api().await?.get(&path).await {
             Ok(_) => Ok(true),
-            Err(Failure::Refused { status: 404, .. }) => Ok(false),
+            Err(BenchError::Refused { status: 404, .. }) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
 
     /// Waits until an event, and so every earlier one, is deleted.
-    async fn await_deletion(&self, event: &str) -> Result<(), Failure> {
+    async fn await_deletion(&self, event: &str) -> Result<(), BenchError> {
         let started_at = Instant::now();
         while !event.is_empty() && self.exists(event).await? {
             if started_at.elapsed() > MAX_DELETION_TIME {
-                return Err(Failure::Stalled {
+                return Err(BenchError::Stalled {
                     what: "the removal of what was sent".to_owned(),
                     seconds: MAX_DELETION_TIME.as_secs(),
                     stderr_tail: self.fixture.process.stderr_tail(),
@@ -238,7 +238,7 @@ impl RetentionResult {
         ratio(self.during.per_second?, quiet)
     }
 
-    fn outcome(self, sender: &Sender<'_>) -> Outcome {
+    fn outcome(self, sender: &Sender<'_>) -> ScenarioResult {
         let line = |name: &str, measured: &Measured| {
             let latency = sender
                 .fixture
@@ -276,7 +276,7 @@ impl RetentionResult {
             )
         }));
         let measured = |measured: &Measured| json!({"events": measured.events.len(), "deliveries_per_second": measured.per_second});
-        Outcome {
+        ScenarioResult {
             name: "retention",
             setting: format!(
                 "{stored} finished deliveries of {} bytes are removed while others are made as fast as {} connections are answered",

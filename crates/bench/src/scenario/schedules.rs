@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep};
 use super::hostile_callers::neighbour::{Neighbour, NeighbourResult};
 use super::{full_speed, single_endpoint};
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::progress::Progress;
 use crate::prometheus::{Histogram, total};
-use crate::report::{Outcome, number, percentiles, row};
+use crate::report::{ScenarioResult, number, percentiles, row};
 use crate::settings::Settings;
 use crate::statistics::Percentiles;
 
@@ -46,7 +46,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const LAG: &str = "posthaste_schedule_lag_seconds";
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let resting = settings.events.unwrap_or(RESTING).max(DUE_SHARE);
     let due = resting / DUE_SHARE;
     let load = (resting * LOAD_PER_RESTING).max(TICKING);
@@ -95,7 +95,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
     create(&fixture, &many, due, &at(lead)).await?;
     let left = due_at.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(Failure::Broken(
+        return Err(BenchError::Broken(
             "creating the schedules took too long".to_owned(),
         ));
     }
@@ -143,7 +143,7 @@ async fn tenant(
     fixture: &Fixture,
     name: &str,
     schedules: usize,
-) -> Result<String, Failure> {
+) -> Result<String, BenchError> {
     let id = format!("{name}-{}", fixture.target.tenant);
     let limits = json!({
         "schedules": schedules,
@@ -168,7 +168,7 @@ async fn create(
     tenant: &str,
     count: usize,
     timing: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), BenchError> {
     let path = format!("/v1/tenants/{tenant}/schedules");
     let mut creators = JoinSet::new();
     for first in 0..CONNECTIONS {
@@ -181,7 +181,7 @@ async fn create(
                 schedule["event"] = json!({"type": "bench.due", "payload": number});
                 api.post(&path, Some(&schedule)).await?;
             }
-            Ok::<(), Failure>(())
+            Ok::<(), BenchError>(())
         });
     }
     while let Some(created) = creators.join_next().await {
@@ -190,7 +190,7 @@ async fn create(
     Ok(())
 }
 
-async fn pause_all(api: &mut Api, tenant: &str) -> Result<(), Failure> {
+async fn pause_all(api: &mut Api, tenant: &str) -> Result<(), BenchError> {
     for number in 0..TICKING {
         let path = format!("/v1/tenants/{tenant}/schedules/s{number}/pause");
         api.post(&path, None).await?;
@@ -199,7 +199,7 @@ async fn pause_all(api: &mut Api, tenant: &str) -> Result<(), Failure> {
 }
 
 /// Returns the share of a core that the server uses while nothing happens.
-async fn idle_cpu(fixture: &Fixture) -> Result<f64, Failure> {
+async fn idle_cpu(fixture: &Fixture) -> Result<f64, BenchError> {
     let before = fixture.settled_usage().await?;
     let began_at = Instant::now();
     sleep(IDLE).await;
@@ -210,8 +210,8 @@ async fn idle_cpu(fixture: &Fixture) -> Result<f64, Failure> {
 /// Returns the lag of the runs during some work, in milliseconds.
 async fn lag_during(
     api: &mut Api,
-    work: impl Future<Output = Result<(), Failure>>,
-) -> Result<Option<Percentiles>, Failure> {
+    work: impl Future<Output = Result<(), BenchError>>,
+) -> Result<Option<Percentiles>, BenchError> {
     let before = lag(api).await?;
     work.await?;
     let during = lag(api).await?.since(&before);
@@ -222,17 +222,21 @@ async fn lag_during(
     }))
 }
 
-async fn lag(api: &mut Api) -> Result<Histogram, Failure> {
+async fn lag(api: &mut Api) -> Result<Histogram, BenchError> {
     let metrics = api.metrics().await?;
     Histogram::read(&metrics, LAG).ok_or_else(|| missing(LAG))
 }
 
-fn missing(metric: &str) -> Failure {
-    Failure::Broken(format!("the server has no metric {metric}"))
+fn missing(metric: &str) -> BenchError {
+    BenchError::Broken(format!("the server has no metric {metric}"))
 }
 
 /// Waits until this number of schedules has run. Returns the time since they were due.
-async fn through_within(api: &mut Api, due_at: Instant, count: usize) -> Result<Duration, Failure> {
+async fn through_within(
+    api: &mut Api,
+    due_at: Instant,
+    count: usize,
+) -> Result<Duration, BenchError> {
     let name = "posthaste_schedule_runs_total";
     let runs = async |api: &mut Api| {
         let metrics = api.metrics().await?;
@@ -242,7 +246,7 @@ async fn through_within(api: &mut Api, due_at: Instant, count: usize) -> Result<
     tokio::time::sleep_until(due_at).await;
     while runs(api).await? < before + count as f64 {
         if due_at.elapsed() > MAX_WAIT {
-            return Err(Failure::Broken(
+            return Err(BenchError::Broken(
                 "schedules that were due have not run".to_owned(),
             ));
         }
@@ -251,10 +255,10 @@ async fn through_within(api: &mut Api, due_at: Instant, count: usize) -> Result<
     Ok(due_at.elapsed())
 }
 
-fn outcome(settings: &Settings, figures: &Figures) -> Outcome {
+fn outcome(settings: &Settings, figures: &Figures) -> ScenarioResult {
     let seconds = figures.through.as_secs_f64();
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
-    Outcome {
+    ScenarioResult {
         name: "schedules",
         setting: format!(
             "{} schedules stored, {TICKING} run every second beside {} events at full speed, {} due in one second",

@@ -14,11 +14,11 @@ use serde_json::json;
 
 use super::relay_comparison::database_us_each;
 use super::{full_speed, single_endpoint};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::producer::produce;
 use crate::progress::Progress;
-use crate::report::{Outcome, number, percentiles, row};
+use crate::report::{ScenarioResult, number, percentiles, row};
 use crate::settings::Settings;
 
 /// Default number of rows in the way.
@@ -64,7 +64,7 @@ struct Measured {
 }
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let count = settings.events.unwrap_or(BLOAT_ROWS);
     let heads = [
         "in the way",
@@ -103,7 +103,7 @@ pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
             "blocks_per_delivery": measured.blocks_each,
         }));
     }
-    Ok(Outcome {
+    Ok(ScenarioResult {
         name: "flat",
         setting: format!(
             "{} events straight through and as many fetched, with rows in the way at the same endpoint",
@@ -124,7 +124,7 @@ async fn measure(
     case: Case,
     count: usize,
     name: &str,
-) -> Result<Measured, Failure> {
+) -> Result<Measured, BenchError> {
     let all = WARM_UP + 2 * SAMPLE;
     let fixture = single_endpoint(settings, all).await?;
     let progress = Progress::new(name, all as u64);
@@ -175,14 +175,14 @@ async fn measure(
 }
 
 /// Pauses or resumes the endpoint. Uses a new connection, because an old one may have been closed as idle.
-async fn pause_or_resume(fixture: &Fixture, verb: &str) -> Result<(), Failure> {
+async fn pause_or_resume(fixture: &Fixture, verb: &str) -> Result<(), BenchError> {
     let mut api = fixture.api().await?;
     api.turn(&fixture.target.tenant, &fixture.endpoints[0].id, verb)
         .await
 }
 
 /// Returns the number of commits and of blocks accessed since the database was created.
-async fn counters(session: &Session) -> Result<Vec<i64>, Failure> {
+async fn counters(session: &Session) -> Result<Vec<i64>, BenchError> {
     // PostgreSQL sessions publish their statistics with a delay, and other sessions cannot flush them.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let sql = "SELECT xact_commit, blks_hit + blks_read FROM pg_stat_database \
@@ -191,7 +191,7 @@ async fn counters(session: &Session) -> Result<Vec<i64>, Failure> {
 }
 
 /// Inserts rows where fetches scan: at the measured endpoint, and never due during the measurement.
-async fn insert_rows(session: &Session, case: Case, count: usize) -> Result<(), Failure> {
+async fn insert_rows(session: &Session, case: Case, count: usize) -> Result<(), BenchError> {
     let (due, status) = match case {
         Case::Empty => return Ok(()),
         Case::FutureRetries => ("now_ms + 86400000 + n", 1),
@@ -226,6 +226,6 @@ async fn insert_rows(session: &Session, case: Case, count: usize) -> Result<(), 
     session.batch("CHECKPOINT").await.map_err(refused)
 }
 
-fn refused(error: OpenError) -> Failure {
-    Failure::Usage(error.to_string())
+fn refused(error: OpenError) -> BenchError {
+    BenchError::Usage(error.to_string())
 }

@@ -12,7 +12,7 @@ mod terminal;
 pub use svg::svg;
 pub use terminal::terminal;
 
-use posthaste_core::forecast::{Forecast, NAIVE_INTERVAL, Scenario, SenderOutcome};
+use posthaste_core::forecast::{Forecast, NAIVE_INTERVAL, OutageScenario, SenderOutcome};
 
 use super::series::{self, Bucket};
 use super::{format, ticks};
@@ -99,7 +99,7 @@ pub fn over_capacity(peak: u64, capacity: f64) -> Option<String> {
 
 impl Chart {
     /// Divides the requests of both senders into at most `max_buckets` buckets each.
-    fn new(scenario: &Scenario, forecast: &Forecast, max_buckets: usize) -> Chart {
+    fn new(scenario: &OutageScenario, forecast: &Forecast, max_buckets: usize) -> Chart {
         let wanted_ms = shown_until_ms(scenario, forecast);
         let step_ms = ticks::time_step_ms(wanted_ms, max_buckets);
         let end_ms = wanted_ms.div_ceil(step_ms) * step_ms;
@@ -137,7 +137,7 @@ impl Chart {
 }
 
 /// Returns the end of the time axis: when posthaste finishes, or when the naive sender does if that is not much later.
-fn shown_until_ms(scenario: &Scenario, forecast: &Forecast) -> u64 {
+fn shown_until_ms(scenario: &OutageScenario, forecast: &Forecast) -> u64 {
     let outage_ms = scenario.outage.as_millis();
     let posthaste_ms = series::end_ms(&forecast.posthaste);
     let naive_ms = series::end_ms(&forecast.naive);
@@ -194,7 +194,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_chart_shows_the_recovery_and_notes_requests_beyond_its_end() {
-        let scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
+        let scenario = OutageScenario::with_defaults(10_000, Span::from_mins(30));
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, 144);
         assert!(chart.end_ms > forecast.posthaste.drained_ms);
@@ -220,7 +220,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_naive_sender_that_ends_soon_is_shown_completely() {
-        let scenario = Scenario::with_defaults(500, Span::from_mins(10));
+        let scenario = OutageScenario::with_defaults(500, Span::from_mins(10));
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, 144);
         let [_, naive] = &chart.panels;
@@ -232,7 +232,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_capacity_far_above_the_peak_does_not_flatten_the_bars() {
-        let mut scenario = Scenario::with_defaults(100, Span::from_secs(30));
+        let mut scenario = OutageScenario::with_defaults(100, Span::from_secs(30));
         scenario.capacity_per_second = 90_000.0;
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.panels[1].highest, 100);
@@ -259,7 +259,7 @@ pub(crate) mod tests {
 
     #[test]
     fn without_an_outage_no_recovery_is_mentioned() {
-        let scenario = Scenario::with_defaults(200, Span::ZERO);
+        let scenario = OutageScenario::with_defaults(200, Span::ZERO);
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.panels[1].note, "peak 200/s, 4 times the capacity");
         assert!(!chart.panels[0].note.contains("recovery"));
@@ -267,7 +267,7 @@ pub(crate) mod tests {
 
     #[test]
     fn no_requests_make_a_chart_too() {
-        let scenario = Scenario::with_defaults(0, Span::ZERO);
+        let scenario = OutageScenario::with_defaults(0, Span::ZERO);
         let chart = Chart::new(&scenario, &forecast(&scenario), 144);
         assert_eq!(chart.end_ms, MIN_AXIS_MS);
         assert_eq!(chart.panels[0].note, "no requests");

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use posthaste_core::forecast::{Forecast, Scenario};
+use posthaste_core::forecast::{Forecast, OutageScenario};
 
 use super::{Chart, Panel};
 use crate::scale::LinearScale;
@@ -30,7 +30,7 @@ const MIN_BAR_HEIGHT: f64 = 1.5;
 /// Draws requests per second of both senders, below a heading and a line that describes the scenario. The
 /// conclusion is the text alternative for screen readers.
 pub fn svg(
-    scenario: &Scenario,
+    scenario: &OutageScenario,
     forecast: &Forecast,
     heading: &str,
     setting: &str,
@@ -266,7 +266,7 @@ mod tests {
     use posthaste_core::time::Span;
 
     fn drawn(pending: u32, outage: Span) -> String {
-        let scenario = Scenario::with_defaults(pending, outage);
+        let scenario = OutageScenario::with_defaults(pending, outage);
         svg(
             &scenario,
             &forecast(&scenario),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_longest_title_fits() {
-        let mut scenario = Scenario::with_defaults(1_000_000, Span::from_days(1));
+        let mut scenario = OutageScenario::with_defaults(1_000_000, Span::from_days(1));
         scenario.capacity_per_second = 0.001;
         let naive = SenderOutcome {
             attempts: 1,
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn no_accepted_bar_exceeds_the_capacity() {
-        let mut scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
+        let mut scenario = OutageScenario::with_defaults(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 10.0;
         let forecast = forecast(&scenario);
         let chart = Chart::new(&scenario, &forecast, MAX_BUCKETS);

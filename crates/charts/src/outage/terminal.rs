@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use posthaste_core::forecast::{Forecast, Scenario};
+use posthaste_core::forecast::{Forecast, OutageScenario};
 
 use super::bars::{Bar, cell};
 use super::{Chart, Panel};
@@ -23,7 +23,7 @@ const GAP: usize = 2;
 const LABEL: usize = 12;
 
 /// Draws requests per second of both senders, in at most `width` columns.
-pub fn terminal(scenario: &Scenario, forecast: &Forecast, width: usize) -> String {
+pub fn terminal(scenario: &OutageScenario, forecast: &Forecast, width: usize) -> String {
     // The width of the numbers depends only on the peaks, so any number of buckets gives the right width.
     let preliminary = Chart::new(scenario, forecast, width);
     let numbers = preliminary
@@ -253,7 +253,7 @@ mod tests {
     use posthaste_core::time::Span;
 
     fn drawn(pending: u32, outage: Span, width: usize) -> Vec<String> {
-        let mut scenario = Scenario::with_defaults(pending, outage);
+        let mut scenario = OutageScenario::with_defaults(pending, outage);
         scenario.rate.per_second = scenario.capacity_per_second;
         let text = terminal(&scenario, &forecast(&scenario), width);
         let plain = anstream::adapter::strip_str(&text).to_string();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn accepted_and_refused_differ_without_colours() {
-        let mut scenario = Scenario::with_defaults(10_000, Span::from_mins(30));
+        let mut scenario = OutageScenario::with_defaults(10_000, Span::from_mins(30));
         scenario.capacity_per_second = 20.0;
         let text = terminal(&scenario, &forecast(&scenario), 80);
         let text = anstream::adapter::strip_str(&text).to_string();

@@ -8,11 +8,11 @@
 //!   either, because little traffic is not a recovery.
 //! - **No decision without data.** While nothing can be read, nothing is raised or resolved.
 //!
-//! [`AlertPhase::after`] is a pure function: it takes the reading, the [`Rule`], the current state and the time, and
-//! returns the new state and the [`Change`].
+//! [`AlertPhase::after`] is a pure function: it takes the reading, the [`AlertRule`], the current state and the time, and
+//! returns the new state and the [`AlertChange`].
 
 mod name;
 mod state;
 
 pub use name::{AlertName, Measure, UnknownAlert};
-pub use state::{AlertPhase, Bound, Change, Reading, Rule};
+pub use state::{AlertChange, AlertPhase, AlertRule, Bound, Reading};

@@ -1,7 +1,7 @@
 //! The state machine of one alert: raised and resolved by readings.
 //!
-//! [`AlertPhase::after`] takes the current state, a reading ([`Reading`]) and the [`Rule`], and returns the new state
-//! and the [`Change`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
+//! [`AlertPhase::after`] takes the current state, a reading ([`Reading`]) and the [`AlertRule`], and returns the new state
+//! and the [`AlertChange`] to make, if any. A critical reading with enough samples raises the alert. Readings outside the
 //! critical range ([`Bound`]) for the whole calm time resolve it. A value that could not be read never does either.
 //!
 //! The functions are pure. After a restart the caller starts from [`AlertPhase::RAISED`] or [`AlertPhase::Quiet`].
@@ -57,7 +57,7 @@ impl fmt::Display for Bound {
 
 /// The conditions for raising and resolving an alert.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
+pub struct AlertRule {
     /// The critical range.
     pub bound: Bound,
     /// Minimum number of samples of a reading that raises the alert.
@@ -117,7 +117,7 @@ pub enum AlertPhase {
 
 /// The action that follows from a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum AlertChange {
     /// Raise the alert.
     Raise,
     /// Resolve the alert.
@@ -129,13 +129,18 @@ impl AlertPhase {
     pub const RAISED: AlertPhase = AlertPhase::Raised { calm_since: None };
 
     /// Returns the state after a reading, and the action to take.
-    pub fn after(self, now: Tick, rule: &Rule, seen: Reading) -> (AlertPhase, Option<Change>) {
+    pub fn after(
+        self,
+        now: Tick,
+        rule: &AlertRule,
+        seen: Reading,
+    ) -> (AlertPhase, Option<AlertChange>) {
         match self {
             AlertPhase::Quiet => match seen {
                 Reading::Value { value, samples }
                     if rule.bound.is_crossed(value) && samples >= rule.least_samples =>
                 {
-                    (AlertPhase::RAISED, Some(Change::Raise))
+                    (AlertPhase::RAISED, Some(AlertChange::Raise))
                 }
                 Reading::Value { .. } | Reading::Nothing | Reading::Unknown => {
                     (AlertPhase::Quiet, None)
@@ -152,7 +157,7 @@ impl AlertPhase {
                 }
                 let since = calm_since.unwrap_or(now);
                 if now.since(since) >= rule.calm {
-                    return (AlertPhase::Quiet, Some(Change::Resolve));
+                    return (AlertPhase::Quiet, Some(AlertChange::Resolve));
                 }
                 let calm_since = Some(since);
                 (AlertPhase::Raised { calm_since }, None)
@@ -168,8 +173,8 @@ mod tests {
 
     const LEAST: u64 = 20;
 
-    fn rule(bound: Bound) -> Rule {
-        Rule {
+    fn rule(bound: Bound) -> AlertRule {
+        AlertRule {
             bound,
             least_samples: LEAST,
             calm: Span::from_mins(5),
@@ -181,7 +186,7 @@ mod tests {
     }
 
     /// Takes one reading per minute and returns the readings that caused an action.
-    fn changes(rule: &Rule, readings: &[Reading]) -> Vec<(usize, Change)> {
+    fn changes(rule: &AlertRule, readings: &[Reading]) -> Vec<(usize, AlertChange)> {
         let mut phase = AlertPhase::Quiet;
         let mut found = Vec::new();
         for (minute, seen) in readings.iter().enumerate() {
@@ -216,7 +221,7 @@ mod tests {
         let mut readings = vec![good, bad, bad, good, good, bad];
         readings.extend([good; 9]);
         let found = changes(&rule, &readings);
-        assert_eq!(found, [(1, Change::Raise), (11, Change::Resolve)]);
+        assert_eq!(found, [(1, AlertChange::Raise), (11, AlertChange::Resolve)]);
     }
 
     #[test]
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(changes(&rule, &[few; 30]), []);
         let mut readings = vec![seen(0.0, LEAST)];
         readings.extend([few; 30]);
-        assert_eq!(changes(&rule, &readings), [(0, Change::Raise)]);
+        assert_eq!(changes(&rule, &readings), [(0, AlertChange::Raise)]);
     }
 
     #[test]
@@ -235,16 +240,16 @@ mod tests {
         let raised = seen(1.0, 100);
         let mut quiet = vec![raised];
         quiet.extend([Reading::Nothing; 6]);
-        let ended = [(0, Change::Raise), (6, Change::Resolve)];
+        let ended = [(0, AlertChange::Raise), (6, AlertChange::Resolve)];
         assert_eq!(changes(&rule, &quiet), ended);
         let mut blind = vec![Reading::Unknown, raised];
         blind.extend([Reading::Unknown; 30]);
-        assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
+        assert_eq!(changes(&rule, &blind), [(1, AlertChange::Raise)]);
         // Time without readings does not count as normal.
         blind.extend([Reading::Nothing; 3]);
         blind.push(Reading::Unknown);
         blind.extend([Reading::Nothing; 5]);
-        assert_eq!(changes(&rule, &blind), [(1, Change::Raise)]);
+        assert_eq!(changes(&rule, &blind), [(1, AlertChange::Raise)]);
     }
 
     #[test]
@@ -271,15 +276,15 @@ mod tests {
             let rule = rule(bound);
             let found = changes(&rule, &readings);
             for (index, (minute, change)) in found.iter().enumerate() {
-                let expected = if index % 2 == 0 { Change::Raise } else { Change::Resolve };
+                let expected = if index % 2 == 0 { AlertChange::Raise } else { AlertChange::Resolve };
                 prop_assert_eq!(*change, expected);
                 match change {
-                    Change::Raise => {
+                    AlertChange::Raise => {
                         let alarming = matches!(readings[*minute], Reading::Value { value, samples }
                             if bound.is_crossed(value) && samples >= LEAST);
                         prop_assert!(alarming, "raised by {:?}", readings[*minute]);
                     }
-                    Change::Resolve => {
+                    AlertChange::Resolve => {
                         // Every reading of the last five minutes must be out of the critical range.
                         for seen in &readings[minute - 5..=*minute] {
                             let calm = match seen {
@@ -311,10 +316,10 @@ mod tests {
             readings.extend(samples.iter().map(|samples| seen(bad, *samples)));
             let found = changes(&rule, &readings);
             prop_assert!(found.iter().all(|(minute, _)| *minute < from), "{:?}", found);
-            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Raise));
+            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(AlertChange::Raise));
             readings.extend([Reading::Nothing; 6]);
             let found = changes(&rule, &readings);
-            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(Change::Resolve));
+            prop_assert_eq!(found.last().map(|(_, change)| *change), Some(AlertChange::Resolve));
         }
     }
 }

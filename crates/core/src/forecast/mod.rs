@@ -34,7 +34,7 @@ pub const NAIVE_INTERVAL: Span = Span::from_secs(60);
 pub const NAIVE_GIVES_UP_AFTER: Span = Span::from_hours(72);
 
 /// Time until a connection is refused during the outage.
-const REFUSAL_MS: u64 = 5;
+const CONNECTION_ERROR_MS: u64 = 5;
 /// Response time after the outage.
 const ANSWER_MS: u64 = 20;
 /// Time until a result is persisted.
@@ -45,7 +45,7 @@ const ENDPOINT: EndpointId = EndpointId(1);
 
 /// The parameters of an outage simulation.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct OutageScenario {
     /// The endpoint's retry policy.
     pub policy: RetryPolicy,
     /// Number of deliveries that are due when the outage begins.
@@ -62,11 +62,11 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-impl Scenario {
+impl OutageScenario {
     /// Creates a scenario with the recommended policy, the default rate limit, 10 requests in flight, and a receiver
     /// that accepts 50 requests per second.
-    pub fn with_defaults(pending: u32, outage: Span) -> Scenario {
-        Scenario {
+    pub fn with_defaults(pending: u32, outage: Span) -> OutageScenario {
+        OutageScenario {
             policy: Preset::Recommended.policy(),
             pending,
             outage,
@@ -116,7 +116,7 @@ pub struct Forecast {
 }
 
 /// Runs both simulations.
-pub fn forecast(scenario: &Scenario) -> Forecast {
+pub fn forecast(scenario: &OutageScenario) -> Forecast {
     Forecast {
         posthaste: OutageSimulation::new(scenario).run(),
         naive: naive(scenario),
@@ -136,16 +136,16 @@ impl SenderOutcome {
 }
 
 /// The simulated receiver with its capacity per second.
-struct Receiver {
+struct ReceiverCapacity {
     outage_ms: u64,
     per_second: f64,
     second: u64,
     taken: u64,
 }
 
-impl Receiver {
-    fn new(scenario: &Scenario) -> Receiver {
-        Receiver {
+impl ReceiverCapacity {
+    fn new(scenario: &OutageScenario) -> ReceiverCapacity {
+        ReceiverCapacity {
             outage_ms: scenario.outage.as_millis(),
             per_second: scenario.capacity_per_second,
             second: 0,
@@ -174,9 +174,9 @@ impl Receiver {
     }
 }
 
-fn naive(scenario: &Scenario) -> SenderOutcome {
+fn naive(scenario: &OutageScenario) -> SenderOutcome {
     let mut course = SenderOutcome::default();
-    let mut receiver = Receiver::new(scenario);
+    let mut receiver = ReceiverCapacity::new(scenario);
     let mut left = u64::from(scenario.pending);
     let waves = NAIVE_GIVES_UP_AFTER.as_millis() / NAIVE_INTERVAL.as_millis();
     for wave in 0..=waves {
@@ -201,18 +201,18 @@ enum Event {
 }
 
 struct OutageSimulation<'a> {
-    scenario: &'a Scenario,
+    scenario: &'a OutageScenario,
     events: EventQueue<Event>,
     dispatcher: Dispatcher,
     endpoint: EndpointSnapshot,
     table: DeliveryTable,
-    receiver: Receiver,
+    receiver: ReceiverCapacity,
     course: SenderOutcome,
     wakes_at_ms: Option<u64>,
 }
 
 impl<'a> OutageSimulation<'a> {
-    fn new(scenario: &'a Scenario) -> OutageSimulation<'a> {
+    fn new(scenario: &'a OutageScenario) -> OutageSimulation<'a> {
         assert!(scenario.pending <= MAX_PENDING && scenario.outage <= MAX_OUTAGE);
         let settings = LaneSettings {
             policy: scenario.policy.clone(),
@@ -245,7 +245,7 @@ impl<'a> OutageSimulation<'a> {
                 owned_since: Tick::START,
             },
             table: deliveries.collect(),
-            receiver: Receiver::new(scenario),
+            receiver: ReceiverCapacity::new(scenario),
             course: SenderOutcome::default(),
             wakes_at_ms: None,
         }
@@ -361,7 +361,10 @@ impl<'a> OutageSimulation<'a> {
         let at_ms = self.events.now_ms();
         let taken = self.receiver.take(at_ms, 1);
         let (delay_ms, outcome) = match taken {
-            None => (REFUSAL_MS, Outcome::Failed(TransportError::Connection)),
+            None => (
+                CONNECTION_ERROR_MS,
+                Outcome::Failed(TransportError::Connection),
+            ),
             Some(0) => (ANSWER_MS, answer(503)),
             Some(_) => (ANSWER_MS, answer(200)),
         };
@@ -401,8 +404,8 @@ fn answer(code: u16) -> Outcome {
 mod tests {
     use super::*;
 
-    fn scenario(pending: u32, outage: Span) -> Scenario {
-        Scenario {
+    fn scenario(pending: u32, outage: Span) -> OutageScenario {
+        OutageScenario {
             policy: Preset::Recommended.policy(),
             pending,
             outage,
@@ -437,7 +440,7 @@ mod tests {
         slow.capacity_per_second = 10.0;
         let posthaste = forecast(&slow).posthaste;
         assert_eq!(posthaste.delivered, 2_000);
-        // The in-flight window is increased from time to time as a test: at most one refusal in five attempts.
+        // The in-flight window is increased from time to time as a test: at most one refused attempt in five.
         assert!(
             posthaste.attempts <= 2_500,
             "{} attempts",

@@ -52,12 +52,12 @@ const EXCESS_SHARE_IF_LOWERED: f64 = 0.05;
 const SIGNIFICANT_DEVIATIONS: f64 = 2.0;
 /// The same while the rate is lowered: then failures too many are probably overload.
 const SIGNIFICANT_DEVIATIONS_IF_LOWERED: f64 = 1.0;
-/// Number of refusals for overload in a row that starts a trial at once, if some requests were accepted before.
-const REFUSALS_IN_A_ROW: u32 = 10;
+/// Number of overload responses in a row that starts a trial at once, if some requests were accepted before.
+const OVERLOADED_IN_A_ROW: u32 = 10;
 /// The rate in a trial, as a share of what the receiver accepted.
 const TRIAL_RATE: f64 = 0.9;
-/// The rate that a receiver is expected to accept after refusals in a row, as a share of the endpoint's limit, if no
-/// interval has shown it yet.
+/// The rate that a receiver is expected to accept after overload responses in a row, as a share of the endpoint's limit,
+/// if no interval has shown it yet.
 const FIRST_GUESS: f64 = 0.1;
 /// Minimum rate, in requests per second. The breaker protects receivers that take less.
 const MIN_RATE: f64 = 1.0;
@@ -180,7 +180,7 @@ struct Trial {
     /// The results of the interval that started the trial.
     before: Results,
     rate_before: Option<f64>,
-    /// True if the rate is a guess after refusals in a row. If it does not help, it may still be too high.
+    /// True if the rate is a guess after overload responses in a row. If it does not help, it may still be too high.
     is_guess: bool,
 }
 
@@ -274,7 +274,7 @@ impl Backpressure {
 
     fn adjust(&mut self, now: Tick, limit_per_second: f64) -> Adjustment {
         let interval = self.interval;
-        if interval.overloaded_in_a_row >= REFUSALS_IN_A_ROW && interval.results.accepted > 0 {
+        if interval.overloaded_in_a_row >= OVERLOADED_IN_A_ROW && interval.results.accepted > 0 {
             let measured = interval.accepted_per_second(now);
             let known = match (self.last_accepted, self.max_per_second) {
                 (Some(accepted), _) => accepted,

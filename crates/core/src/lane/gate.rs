@@ -17,7 +17,7 @@ use super::breaker::{
     Signal, TripReason,
 };
 use super::rate::{RateBucket, RateLimit};
-use super::window::Window;
+use super::window::InFlightWindow;
 use crate::rng::Rng;
 use crate::time::{Span, Tick};
 
@@ -57,7 +57,7 @@ pub struct Gate {
     status: EndpointStatus,
     quiet_until: Tick,
     breaker: Breaker,
-    window: Window,
+    window: InFlightWindow,
     rate: RateBucket,
     backpressure: Backpressure,
     last_left: Tick,
@@ -66,7 +66,7 @@ pub struct Gate {
 
 /// Time after the last result for which a gate is remembered, with its window and its recent failures.
 const KEEP_AFTER_LAST_RESULT: Span = Span::from_secs(60);
-/// Refusals for overload within this time of a success are no failures for the breaker: a receiver that has just
+/// Overload responses within this time of a success are no failures for the breaker: a receiver that has just
 /// accepted a request is not down. Backpressure lowers the rate instead.
 const OVERLOAD_GRACE: Span = Span::from_secs(1);
 
@@ -77,7 +77,7 @@ impl Gate {
             status,
             quiet_until: Tick::START,
             breaker: Breaker::default(),
-            window: Window::new(max_in_flight),
+            window: InFlightWindow::new(max_in_flight),
             rate: RateBucket::new(rate),
             backpressure: Backpressure::default(),
             last_left: Tick::START,

@@ -36,7 +36,7 @@ pub use protection::{
     MIN_WAIT, MIN_WINDOW, Protection, ProtectionOverrides,
 };
 pub use rate::{MAX_BURST, MAX_PER_SECOND, MIN_PER_SECOND, RateBucket, RateLimit};
-pub use window::{MAX_IN_FLIGHT, Window};
+pub use window::{InFlightWindow, MAX_IN_FLIGHT};
 
 use crate::policy::RetryPolicy;
 use crate::time::Span;

@@ -1,8 +1,8 @@
 //! The in-flight window: limits the number of concurrent attempts of one endpoint.
 //!
-//! [`Window`] restarts at one after the destination was down, and grows by one for each full window of successes. Single
-//! failures do not change it: each attempt that fails occupies its place for as long as one that succeeds, so the limit
-//! already protects the receiver. It never exceeds the endpoint's own limit.
+//! [`InFlightWindow`] restarts at one after the destination was down, and grows by one for each full window of
+//! successes. Single failures do not change it: each attempt that fails occupies its place for as long as one that
+//! succeeds, so the limit already protects the receiver. It never exceeds the endpoint's own limit.
 
 /// Maximum in-flight limit that an endpoint can have.
 pub const MAX_IN_FLIGHT: u32 = 1_000;
@@ -12,17 +12,17 @@ const ONE: u32 = 1_000;
 
 /// The current window and the number of attempts in flight.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct InFlightWindow {
     limit: u32,
     open_thousandths: u32,
     in_flight: u32,
 }
 
-impl Window {
+impl InFlightWindow {
     /// Creates a fully open window.
-    pub fn new(limit: u32) -> Window {
+    pub fn new(limit: u32) -> InFlightWindow {
         let limit = limit.clamp(1, MAX_IN_FLIGHT);
-        Window {
+        InFlightWindow {
             limit,
             open_thousandths: limit * ONE,
             in_flight: 0,
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn starts_small_and_grows_by_one_per_window() {
-        let mut window = Window::new(10);
+        let mut window = InFlightWindow::new(10);
         assert_eq!(window.size(), 10);
         window.restart();
         assert_eq!(window.size(), 1);
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_more_than_the_limit(limit in 1u32..50, steps in prop::collection::vec(0u8..4, 0..400)) {
-            let mut window = Window::new(limit);
+            let mut window = InFlightWindow::new(limit);
             for step in steps {
                 match step {
                     0 if window.has_room() => window.enter(),

@@ -1,6 +1,6 @@
-//! Delivery stats on pages: five health indicators with their normal ranges, and charts over time.
+//! Delivery stats on pages: five health ratios with their normal ranges, and charts over time.
 //!
-//! [`Stats`] holds the indicators and [`StatsSeries`] the counts by time bucket. [`Window`] is the time range that the
+//! [`Stats`] holds the indicators and [`StatsSeries`] the counts by time bucket. [`TimeRange`] is the time range that the
 //! visitor chose.
 
 use maud::{Markup, html};
@@ -12,32 +12,32 @@ use crate::components::{BadgeKind, badge, duration, empty_list};
 
 /// The time range of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Window {
+pub(super) enum TimeRange {
     Hour,
     Day,
 }
 
-impl Window {
+impl TimeRange {
     /// Reads the range from a query parameter; one hour if it is missing or unknown.
-    pub(super) fn read(text: &str) -> Window {
+    pub(super) fn read(text: &str) -> TimeRange {
         match text {
-            "24h" => Window::Day,
-            _ => Window::Hour,
+            "24h" => TimeRange::Day,
+            _ => TimeRange::Hour,
         }
     }
 
     /// The name of the range in the API.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Window::Hour => "1h",
-            Window::Day => "24h",
+            TimeRange::Hour => "1h",
+            TimeRange::Day => "24h",
         }
     }
 
     fn label(self) -> &'static str {
         match self {
-            Window::Hour => "Last hour",
-            Window::Day => "Last 24 hours",
+            TimeRange::Hour => "Last hour",
+            TimeRange::Day => "Last 24 hours",
         }
     }
 
@@ -46,7 +46,7 @@ impl Window {
         html! {
             nav.choice aria-label="Time range" {
                 ul {
-                    @for window in [Window::Hour, Window::Day] {
+                    @for window in [TimeRange::Hour, TimeRange::Day] {
                         li {
                             a href={ (link) "?window=" (window.name()) }
                                 aria-current=[(window == self).then_some("true")] { (window.label()) }
@@ -104,13 +104,13 @@ fn short(value: f64) -> String {
 /// samples is shown without a warning, because no alert is raised for it either.
 pub(super) fn cards(
     stats: &Stats,
-    window: Window,
+    window: TimeRange,
     series: &StatsSeries,
     min_samples: u64,
 ) -> Markup {
     let health = match window {
-        Window::Hour => &stats.windows.hour,
-        Window::Day => &stats.windows.day,
+        TimeRange::Hour => &stats.windows.hour,
+        TimeRange::Day => &stats.windows.day,
     };
     let card = |indicator: &HealthValue, unit, name, meaning, trend: &Trend| {
         card(indicator, unit, name, meaning, trend, min_samples)
@@ -208,12 +208,12 @@ fn trend(series: &StatsSeries, ratio: fn(&StatsBucket) -> (u64, u64)) -> Trend {
 }
 
 /// Charts of successful and failed attempts, and of latency.
-pub(super) fn charts(series: &StatsSeries, window: Window) -> Markup {
+pub(super) fn charts(series: &StatsSeries, window: TimeRange) -> Markup {
     let attempts: u64 = series.buckets.iter().map(|it| it.attempts).sum();
     if attempts == 0 {
         let when = match window {
-            Window::Hour => "hour",
-            Window::Day => "24 hours",
+            TimeRange::Hour => "hour",
+            TimeRange::Day => "24 hours",
         };
         return empty_list(&format!("No attempts in the last {when}."));
     }
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn indicators_are_shown_with_their_ranges() {
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(3, 2)]), 2).0;
+        let markup = cards(&stats(), TimeRange::Hour, &series(&[bucket(3, 2)]), 2).0;
         for part in [
             "12.3 %",
             "Healthy below 5 %, alert above 10 %.",
@@ -372,35 +372,35 @@ mod tests {
 
     #[test]
     fn ratio_of_few_samples_is_no_alert() {
-        let few = cards(&stats(), Window::Hour, &series(&[bucket(19, 2)]), 20).0;
+        let few = cards(&stats(), TimeRange::Hour, &series(&[bucket(19, 2)]), 20).0;
         // The retry rate and the attempts per success. The number of old retries does not depend on samples.
         assert_eq!(few.matches("too few samples").count(), 2, "{few}");
         assert_eq!(few.matches("badge bad").count(), 1, "{few}");
-        let enough = cards(&stats(), Window::Hour, &series(&[bucket(20, 2)]), 20).0;
+        let enough = cards(&stats(), TimeRange::Hour, &series(&[bucket(20, 2)]), 20).0;
         assert_eq!(enough.matches("too few samples").count(), 1, "{enough}");
         assert_eq!(enough.matches("badge bad").count(), 2, "{enough}");
     }
 
     #[test]
     fn indicator_without_data_is_not_called_healthy() {
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(0, 0)]), 1).0;
+        let markup = cards(&stats(), TimeRange::Hour, &series(&[bucket(0, 0)]), 1).0;
         assert_eq!(markup.matches("no data").count(), 4, "{markup}");
         assert!(
             !markup.contains("> healthy<") && markup.contains("1,200"),
             "{markup}"
         );
         // Nothing succeeded or failed for good yet, and there was no second attempt, but first attempts were made.
-        let markup = cards(&stats(), Window::Hour, &series(&[bucket(9, 0)]), 1).0;
+        let markup = cards(&stats(), TimeRange::Hour, &series(&[bucket(9, 0)]), 1).0;
         assert_eq!(markup.matches("no data").count(), 3, "{markup}");
     }
 
     #[test]
     fn charts_are_drawn_only_if_there_were_attempts() {
-        let markup = charts(&series(&[bucket(4, 1), bucket(0, 0)]), Window::Hour).0;
+        let markup = charts(&series(&[bucket(4, 1), bucket(0, 0)]), TimeRange::Hour).0;
         assert!(markup.contains("4 attempts, 1 succeeded; peak 4 per minute."));
         assert!(markup.contains(">03:04</time>"), "{markup}");
         assert!(markup.contains("Slowest attempt: 80ms."), "{markup}");
-        let markup = charts(&series(&[bucket(0, 0)]), Window::Day).0;
+        let markup = charts(&series(&[bucket(0, 0)]), TimeRange::Day).0;
         assert!(
             markup.contains("No attempts in the last 24 hours."),
             "{markup}"

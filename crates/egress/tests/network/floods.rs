@@ -53,6 +53,20 @@ async fn endless_interim_responses_end_the_connection() {
     }
 }
 
+/// Asserts that a flood ended the connection.
+fn assert_ended(report: SendReport) {
+    let send_error = report.send_error.unwrap();
+    assert!(
+        [
+            SendError::Flooded,
+            SendError::Malformed,
+            SendError::HeadTooLarge
+        ]
+        .contains(&send_error),
+        "{send_error}"
+    );
+}
+
 #[tokio::test]
 async fn chunks_with_long_extensions_end_the_connection() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -63,34 +77,14 @@ async fn chunks_with_long_extensions_end_the_connection() {
         (format!("{HEAD}0\r\n"), "x: y\r\n"),
         (format!("{HEAD}0\r\nx: "), "y"),
     ] {
-        let report = flooded(&first, again).await;
-        let send_error = report.send_error.unwrap();
-        assert!(
-            [
-                SendError::Flooded,
-                SendError::Malformed,
-                SendError::HeadTooLarge
-            ]
-            .contains(&send_error),
-            "{send_error}"
-        );
+        assert_ended(flooded(&first, again).await);
     }
 }
 
 #[tokio::test]
 async fn endless_blank_lines_end_the_connection() {
     for blank in ["\r\n", "\n"] {
-        let report = flooded("", blank).await;
-        let send_error = report.send_error.unwrap();
-        assert!(
-            [
-                SendError::Flooded,
-                SendError::Malformed,
-                SendError::HeadTooLarge
-            ]
-            .contains(&send_error),
-            "{send_error}"
-        );
+        assert_ended(flooded("", blank).await);
     }
 }
 

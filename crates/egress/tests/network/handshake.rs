@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::TransportError;
-use posthaste_egress::{Client, Phase, Request, Roots, SendError, SendReport};
+use posthaste_egress::{Client, Request, RequestPhase, Roots, SendError, SendReport};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -234,7 +234,7 @@ async fn a_stalled_handshake_times_out() {
         let report: SendReport = client.send(hurried).await.unwrap();
         assert_eq!(
             report.send_error,
-            Some(SendError::TimedOut(Phase::Securing))
+            Some(SendError::TimedOut(RequestPhase::Securing))
         );
         assert_eq!(fault(&report), TransportError::Tls);
         let sent = sent.recv().await.unwrap();

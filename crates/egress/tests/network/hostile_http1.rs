@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use posthaste_core::classify::TransportError;
-use posthaste_egress::{Phase, Request, SendError};
+use posthaste_egress::{Request, RequestPhase, SendError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -224,7 +224,7 @@ async fn a_receiver_that_never_reads_times_out() {
     let report = client.send(big).await.unwrap();
     assert_eq!(
         report.send_error,
-        Some(SendError::TimedOut(Phase::Awaiting))
+        Some(SendError::TimedOut(RequestPhase::Awaiting))
     );
     assert!(report.first_byte_at.is_some());
     // If the connection had stayed open, the receiver would never see its end.

@@ -100,21 +100,26 @@ async fn http2_is_used_if_offered() {
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
-#[tokio::test]
-async fn requests_share_an_http2_connection() {
-    let authority = Authority::new();
-    let (url, connections) = multiplexed(&authority, 1).await;
-    let client = trusting(authority.roots());
-    post(&client, &url).await;
-    let sent: Vec<_> = (0..20)
+/// Sends this number of requests at once, and asserts that all succeed.
+async fn post_at_once(client: &Client, url: &str, count: usize) {
+    let sent: Vec<_> = (0..count)
         .map(|_| {
-            let (client, url) = (client.clone(), url.clone());
+            let (client, url) = (client.clone(), url.to_owned());
             tokio::spawn(async move { status(&post(&client, &url).await) })
         })
         .collect();
     for answer in sent {
         assert_eq!(answer.await.unwrap(), 200);
     }
+}
+
+#[tokio::test]
+async fn requests_share_an_http2_connection() {
+    let authority = Authority::new();
+    let (url, connections) = multiplexed(&authority, 1).await;
+    let client = trusting(authority.roots());
+    post(&client, &url).await;
+    post_at_once(&client, &url, 20).await;
     assert_eq!(connections.load(Ordering::SeqCst), 1);
     assert_eq!(client.idle_connections(), 1);
 }
@@ -130,15 +135,7 @@ async fn requests_per_http2_connection_are_bounded() {
         ..settings()
     });
     for _ in 0..2 {
-        let sent: Vec<_> = (0..6)
-            .map(|_| {
-                let (client, url) = (client.clone(), url.clone());
-                tokio::spawn(async move { status(&post(&client, &url).await) })
-            })
-            .collect();
-        for answer in sent {
-            assert_eq!(answer.await.unwrap(), 200);
-        }
+        post_at_once(&client, &url, 6).await;
     }
     // 6 connections at first, because each request found none; then two requests on each of three.
     assert_eq!(connections.load(Ordering::SeqCst), 6);

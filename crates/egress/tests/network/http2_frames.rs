@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use posthaste_core::classify::TransportError;
-use posthaste_egress::{Client, Phase, Request, SendError, SendReport};
+use posthaste_egress::{Client, Request, RequestPhase, SendError, SendReport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -393,7 +393,7 @@ async fn a_closed_flow_control_window_times_out() {
     ] {
         let misbehaviour = Misbehaviour::Greet(greeting);
         let (report, next) = send_twice(&client, &authority, misbehaviour, SHORT).await;
-        let late = SendError::TimedOut(Phase::Awaiting);
+        let late = SendError::TimedOut(RequestPhase::Awaiting);
         assert_eq!(report.send_error, Some(late), "{misbehaviour:?}");
         assert!(!next.reused, "{misbehaviour:?}");
     }
@@ -465,7 +465,7 @@ async fn a_receiver_that_stops_reading_leaves_no_tasks() {
     let report = client.send(request).await.unwrap();
     assert_eq!(
         report.send_error,
-        Some(SendError::TimedOut(Phase::Awaiting))
+        Some(SendError::TimedOut(RequestPhase::Awaiting))
     );
     let ended = async {
         // The receiver's own task remains.

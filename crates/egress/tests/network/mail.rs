@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use posthaste_egress::Roots;
-use posthaste_egress::mail::{DialError, MAX_SESSION_BYTES, Security, Server, Stream, dial};
+use posthaste_egress::mail::{DialError, MAX_SESSION_BYTES, MailSession, Security, Server, dial};
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::TlsAcceptor;
@@ -82,7 +82,7 @@ async fn echo(stream: impl tokio::io::AsyncRead + AsyncWrite + Unpin) -> Option<
 }
 
 /// Returns the greeting and the echo of a line.
-async fn spoken(stream: Stream) -> (String, String) {
+async fn spoken(stream: MailSession) -> (String, String) {
     let mut stream = BufReader::new(stream);
     let mut greeting = String::new();
     stream.read_line(&mut greeting).await.unwrap();

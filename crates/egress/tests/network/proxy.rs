@@ -11,7 +11,7 @@ use http::HeaderValue;
 use posthaste_core::address::{EgressRules, ForbiddenAddress};
 use posthaste_core::classify::TransportError;
 use posthaste_egress::{
-    Client, ClientSettings, LocalFault, Phase, Proxy, ProxyFault, Request, Roots, SendError,
+    Client, ClientSettings, LocalFault, Proxy, ProxyFault, Request, RequestPhase, Roots, SendError,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -359,7 +359,7 @@ async fn a_timeout_before_the_connect_request_is_a_local_fault() {
     let report = report.unwrap();
     assert_eq!(
         report.send_error,
-        Some(SendError::TimedOut(Phase::Connecting))
+        Some(SendError::TimedOut(RequestPhase::Connecting))
     );
     assert_eq!(fault(&report), TransportError::Timeout);
 }

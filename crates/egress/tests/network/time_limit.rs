@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::classify::TransportError;
-use posthaste_egress::{Client, ClientSettings, Lookup, Phase, Resolve, SendError, SendReport};
+use posthaste_egress::{
+    Client, ClientSettings, Lookup, RequestPhase, Resolve, SendError, SendReport,
+};
 
 use crate::fixture::*;
 
 /// The latency must be at least the limit, and at most 20 times it, for a busy machine.
-fn check(report: &SendReport, phase: Phase) {
+fn check(report: &SendReport, phase: RequestPhase) {
     assert_eq!(report.send_error, Some(SendError::TimedOut(phase)));
     assert!(report.latency >= SHORT, "{:?}", report.latency);
     assert!(report.latency < SHORT * 20, "{:?}", report.latency);
@@ -33,7 +35,7 @@ async fn covers_resolving() {
         ..settings()
     });
     let report = post_within(&client, "http://hooks.customer.com/", SHORT).await;
-    check(&report, Phase::Resolving);
+    check(&report, RequestPhase::Resolving);
     assert_eq!(fault(&report), TransportError::Timeout);
 }
 
@@ -42,7 +44,7 @@ async fn covers_connecting() {
     let (listener, _queue) = full_backlog("127.0.0.1:0").await;
     let address = listener.local_addr().unwrap();
     let report = post_within(&client(), &format!("http://{address}/"), SHORT).await;
-    check(&report, Phase::Connecting);
+    check(&report, RequestPhase::Connecting);
     assert_eq!(fault(&report), TransportError::Timeout);
 }
 
@@ -55,7 +57,7 @@ async fn covers_the_handshake() {
     .await;
     let url = receiver.named("https", "127.0.0.1");
     let report = post_within(&client(), &url, SHORT).await;
-    check(&report, Phase::Securing);
+    check(&report, RequestPhase::Securing);
     assert_eq!(fault(&report), TransportError::Tls);
     assert!(report.detail().contains("timeout during the handshake"));
     receiver.ended().await;
@@ -65,7 +67,7 @@ async fn covers_the_handshake() {
 async fn covers_the_wait_for_a_response() {
     let mut receiver = Receiver::holding(b"").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
-    check(&report, Phase::Awaiting);
+    check(&report, RequestPhase::Awaiting);
     assert_eq!(fault(&report), TransportError::Timeout);
     receiver.ended().await;
 }
@@ -87,7 +89,7 @@ async fn dripping(head: &'static str, drop: &'static str) -> Receiver {
 async fn covers_a_head_that_arrives_slowly() {
     let mut receiver = dripping("HTTP/1.1 200 OK\r\n", "a: b\r\n").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
-    check(&report, Phase::Awaiting);
+    check(&report, RequestPhase::Awaiting);
     receiver.ended().await;
 }
 
@@ -95,7 +97,7 @@ async fn covers_a_head_that_arrives_slowly() {
 async fn covers_endless_interim_responses() {
     let mut receiver = dripping("", "HTTP/1.1 102 Processing\r\n\r\n").await;
     let report = post_within(&client(), &receiver.url(), SHORT).await;
-    check(&report, Phase::Awaiting);
+    check(&report, RequestPhase::Awaiting);
     receiver.ended().await;
 }
 
@@ -104,7 +106,7 @@ async fn covers_a_body_that_arrives_slowly() {
     let mut receiver = dripping("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n", "x").await;
     let client = client();
     let report = post_within(&client, &receiver.url(), SHORT).await;
-    check(&report, Phase::Reading);
+    check(&report, RequestPhase::Reading);
     assert_eq!(fault(&report), TransportError::Timeout);
     receiver.ended().await;
     assert_eq!(client.idle_connections(), 0);

@@ -8,7 +8,7 @@ use http::Request;
 use http_body_util::Full;
 use posthaste_egress::Roots;
 use posthaste_egress::trusted_client::{
-    self, BaseUrl, Connection, MAX_ANSWER_BYTES, TrustedClientError,
+    self, BaseUrl, MAX_ANSWER_BYTES, TrustedClientError, TrustedConnection,
 };
 
 use crate::fixture::*;
@@ -18,7 +18,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
     Request::get(path).body(Full::default()).unwrap()
 }
 
-async fn connected(receiver: &Receiver) -> Connection {
+async fn connected(receiver: &Receiver) -> TrustedConnection {
     let origin = BaseUrl::plain(receiver.address);
     trusted_client::connect(&origin, &Roots::none(), AMPLE)
         .await

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::protocol::{LaneReport, LimitedReport, NodeRequest, NodeResponse, TextId};
 use super::{OwnerRouter, READ_TIMEOUT};
-use crate::{EngineError, Phase};
+use crate::{EngineError, EnginePhase};
 
 /// Maximum number of endpoints for which one request asks: as many as the rows of a page.
 const MAX_ENDPOINTS_PER_REQUEST: usize = 250;
@@ -71,8 +71,8 @@ impl OwnerRouter {
     ) -> Result<impl Iterator<Item = (EndpointId, LaneReport)> + use<>, EngineError> {
         let lanes = match self.engine.phase() {
             // An engine that is starting has no lanes, and does not answer yet.
-            Phase::Starting => Vec::new(),
-            Phase::Running | Phase::Stopped => self.engine.lanes(endpoints).await?,
+            EnginePhase::Starting => Vec::new(),
+            EnginePhase::Running | EnginePhase::Stopped => self.engine.lanes(endpoints).await?,
         };
         let now = self.clock.now();
         let lanes = lanes.into_iter();

@@ -6,7 +6,7 @@
 use posthaste_core::id::{EndpointId, TenantId};
 use posthaste_core::time::Timestamp;
 use posthaste_store::{BucketWidth, StatCounters, StoreError, SubjectScope};
-use posthaste_telemetry::metrics::window::{Window, WindowCounters};
+use posthaste_telemetry::metrics::window::{StatsWindow, WindowCounters};
 use posthaste_telemetry::metrics::{RecentAttempts, Series};
 use rustc_hash::FxHashMap;
 
@@ -20,8 +20,8 @@ impl OwnerRouter {
     pub async fn counters_of(
         &self,
         scope: &SubjectScope,
-    ) -> Result<impl Fn(Window) -> StatCounters + use<>, StoreError> {
-        let (now, counters) = self.read_counters(scope, &Window::ALL).await?;
+    ) -> Result<impl Fn(StatsWindow) -> StatCounters + use<>, StoreError> {
+        let (now, counters) = self.read_counters(scope, &StatsWindow::ALL).await?;
         Ok(move |window| counters.over(now, window))
     }
 
@@ -29,14 +29,18 @@ impl OwnerRouter {
     pub async fn counters(
         &self,
         scope: &SubjectScope,
-        window: Window,
+        window: StatsWindow,
     ) -> Result<StatCounters, StoreError> {
         let (now, counters) = self.read_counters(scope, &[window]).await?;
         Ok(counters.over(now, window))
     }
 
     /// Returns the counters of a scope within one window, by bucket.
-    pub async fn series(&self, scope: &SubjectScope, window: Window) -> Result<Series, StoreError> {
+    pub async fn series(
+        &self,
+        scope: &SubjectScope,
+        window: StatsWindow,
+    ) -> Result<Series, StoreError> {
         let (now, counters) = self.read_counters(scope, &[window]).await?;
         Ok(Series::new(now, scope, window, &counters))
     }
@@ -45,7 +49,7 @@ impl OwnerRouter {
     async fn read_counters(
         &self,
         scope: &SubjectScope,
-        windows: &[Window],
+        windows: &[StatsWindow],
     ) -> Result<(Timestamp, WindowCounters), StoreError> {
         let now = self.clock.wall();
         let mut counters = WindowCounters::default();

@@ -40,7 +40,7 @@ use crate::attempt_reporter::AttemptReporter;
 use crate::concurrency_share;
 use crate::context::{AttemptContext, STORE_RETRY_PAUSE};
 use crate::endpoint_cache::{EndpointCache, EndpointLoader};
-use crate::handle::{Engine, Phase, Shared, StopGuard};
+use crate::handle::{Engine, EnginePhase, Shared, StopGuard};
 use crate::inbox::Message;
 use crate::owned_shards::OwnedShards;
 use crate::payload_cache::{CachedPayload, PayloadCache};
@@ -110,7 +110,7 @@ impl Engine {
                 task
             }
         };
-        self.shared.phase.send_replace(Phase::Running);
+        self.shared.phase.send_replace(EnginePhase::Running);
         task.run().await;
         Ok(())
     }

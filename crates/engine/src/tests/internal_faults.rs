@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::delivery::Status;
 use posthaste_core::dispatcher::FAULTS_TO_QUARANTINE;
+use posthaste_core::id::{DeliveryId, EndpointId};
 use posthaste_core::time::{Now, Span};
 use posthaste_store::{RetryResult, Store};
 use posthaste_system::clock::Clock;
@@ -27,6 +28,24 @@ pub(super) fn adjustable_clock() -> (Clock, Arc<AtomicU64>) {
         }
     });
     (clock, ahead_ms)
+}
+
+/// Moves the clock ahead until the engine has quarantined the delivery.
+async fn until_held(
+    fixture: &Fixture,
+    engine: &Engine,
+    endpoint: EndpointId,
+    delivery: DeliveryId,
+) {
+    let held = async {
+        while !engine.is_quarantined(delivery) {
+            fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
+            // Any message makes the engine read the clock again.
+            engine.work(endpoint, fixture.clock.wall());
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, held).await.expect("it is held");
 }
 
 #[tokio::test]
@@ -61,18 +80,7 @@ async fn a_delivery_whose_attempts_panic_is_held_after_ten() {
     let url = format!("http://hooks.example.com:{}/", receiver.address.port());
     let endpoint = fixture.endpoint(url).await;
     let delivery = fixture.events(1).await[0];
-    let until_held = async || {
-        let held = async {
-            while !fixture.engine.is_quarantined(delivery) {
-                fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
-                // Any message makes the engine read the clock again.
-                fixture.engine.work(endpoint, fixture.clock.wall());
-                sleep(Duration::from_millis(2)).await;
-            }
-        };
-        timeout(TEST_TIMEOUT, held).await.expect("it is held");
-    };
-    until_held().await;
+    until_held(&fixture, &fixture.engine, endpoint, delivery).await;
     let panics = || *fixture.panics.borrow();
     assert_eq!(panics(), FAULTS_TO_QUARANTINE as usize);
     assert_eq!(fixture.engine.quarantined(), [delivery]);
@@ -104,14 +112,7 @@ async fn a_held_delivery_can_be_cancelled_and_is_tried_by_the_next_process() {
     let url = format!("http://hooks.example.com:{}/", receiver.address.port());
     let endpoint = fixture.endpoint(url).await;
     let delivery = fixture.events(1).await[0];
-    let held = async {
-        while !fixture.engine.is_quarantined(delivery) {
-            fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
-            fixture.engine.work(endpoint, fixture.clock.wall());
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(TEST_TIMEOUT, held).await.expect("it is held");
+    until_held(&fixture, &fixture.engine, endpoint, delivery).await;
     fixture.engine.shut_down().await;
     let next = Engine::new();
     let mut panics = fixture.panics.subscribe();
@@ -121,14 +122,7 @@ async fn a_held_delivery_can_be_cancelled_and_is_tried_by_the_next_process() {
     // The result is a lock that would block the next panic.
     let is_tried = timeout(TEST_TIMEOUT, tried).await.is_ok();
     assert!(is_tried, "a restart does not try it again");
-    let held = async {
-        while !next.is_quarantined(delivery) {
-            fixture.ahead_ms.fetch_add(31_000, Ordering::SeqCst);
-            next.work(endpoint, fixture.clock.wall());
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(TEST_TIMEOUT, held).await.expect("it is held");
+    until_held(&fixture, &next, endpoint, delivery).await;
     assert_eq!(
         next.cancel(endpoint, delivery).await,
         Ok(CancelResult::Done)

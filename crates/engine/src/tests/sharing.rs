@@ -8,7 +8,7 @@ use posthaste_core::dispatcher::TenantDemand;
 use posthaste_core::lane::HeldBackBy;
 use posthaste_core::time::Tick;
 use posthaste_store::{Answer, Cluster, NodeInfo, NodeNo, Owner, SubjectScope, Written};
-use posthaste_telemetry::metrics::window::Window;
+use posthaste_telemetry::metrics::window::StatsWindow;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -476,7 +476,7 @@ async fn every_node_routes_requests_to_the_owner() {
     let whole = SubjectScope::Tenant(fixture.tenant.clone());
     let hour = async || {
         router
-            .counters(&whole, Window::Hour)
+            .counters(&whole, StatsWindow::Hour)
             .await
             .expect("the stats are readable")
     };
@@ -488,11 +488,11 @@ async fn every_node_routes_requests_to_the_owner() {
     let day = router
         .counters_of(&one)
         .await
-        .expect("the stats are readable")(Window::Day);
+        .expect("the stats are readable")(StatsWindow::Day);
     assert_eq!(day.succeeded, 10);
     for whole in [SubjectScope::Everything, whole, one] {
         let series = router
-            .series(&whole, Window::Hour)
+            .series(&whole, StatsWindow::Hour)
             .await
             .expect("the stats are readable");
         let counted: u64 = series.buckets.iter().map(|(_, it)| it.succeeded).sum();

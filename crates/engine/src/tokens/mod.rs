@@ -32,7 +32,7 @@ pub(super) use grant::{Grant, TokenKey};
 pub(super) use token_state::{NoToken, Token, TokenFailure};
 
 use posthaste_system::clock::Clock;
-use token_state::{Decision, FetchOutcome, FetchResult, TokenState};
+use token_state::{FetchOutcome, FetchResult, TokenDecision, TokenState};
 
 /// Maximum number of endpoints with cached tokens. An evicted token is fetched again.
 pub(super) const MAX_CACHED_TOKENS: usize = 4_096;
@@ -72,18 +72,18 @@ impl TokenCache {
             evict(&mut entries, grant.key);
             let entry = entries.entry(grant.key).or_default();
             match entry.state.decide(now) {
-                Decision::Use(token) => return Ok(token),
-                Decision::Fail(failure) => return Err(NoToken::TokenServer(failure)),
-                Decision::Renew(token) => {
+                TokenDecision::Use(token) => return Ok(token),
+                TokenDecision::Fail(failure) => return Err(NoToken::TokenServer(failure)),
+                TokenDecision::Renew(token) => {
                     entry.result = Some(self.begin(grant, now, time_limit));
                     return Ok(token);
                 }
-                Decision::Fetch => {
+                TokenDecision::Fetch => {
                     let result = self.begin(grant, now, time_limit);
                     entry.result = Some(result.clone());
                     result
                 }
-                Decision::Wait => entry.result.clone().expect("a fetch is in progress"),
+                TokenDecision::Wait => entry.result.clone().expect("a fetch is in progress"),
             }
         };
         match timeout(time_limit, result.wait_for(Option::is_some)).await {
@@ -210,7 +210,7 @@ mod tests {
         let mut entries = FxHashMap::default();
         let fetching = (EndpointId(0), mark);
         let mut entry = Entry::default();
-        assert_eq!(entry.state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(entry.state.decide(Tick(0)), TokenDecision::Fetch);
         entries.insert(fetching, entry);
         for number in 1..2 * MAX_CACHED_TOKENS as u128 {
             let key = (EndpointId(number), mark);

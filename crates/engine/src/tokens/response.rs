@@ -125,7 +125,7 @@ fn known_error(body: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
     use posthaste_core::classify::HttpStatus;
-    use posthaste_egress::{Phase, SendError};
+    use posthaste_egress::{RequestPhase, SendError};
     use proptest::prelude::*;
     use serde_json::json;
     use std::time::Duration;
@@ -276,7 +276,7 @@ mod tests {
             (SendError::NoSuchName, TransportError::Dns),
             (SendError::TlsAlert, TransportError::Tls),
             (
-                SendError::TimedOut(Phase::Awaiting),
+                SendError::TimedOut(RequestPhase::Awaiting),
                 TransportError::Timeout,
             ),
             (SendError::UnexpectedPeer, TransportError::UnsafeDestination),

@@ -93,9 +93,9 @@ pub(super) enum FetchOutcome {
     Ours(String),
 }
 
-/// Decision for a delivery that needs a token.
+/// The decision for a delivery that needs a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum TokenDecision {
     /// Use this token.
     Use(Token),
     /// Use this token, and fetch its successor in the background.
@@ -138,7 +138,7 @@ struct Failures {
 impl TokenState {
     /// Returns the decision. A caller that gets `Fetch` or `Renew` must fetch: no other caller gets either until the
     /// fetch has ended.
-    pub(super) fn decide(&mut self, now: Tick) -> Decision {
+    pub(super) fn decide(&mut self, now: Tick) -> TokenDecision {
         self.held.take_if(|held| held.ends_at <= now);
         let failures = self.failures.as_ref();
         let failures = failures.filter(|failures| now < failures.until);
@@ -146,16 +146,16 @@ impl TokenState {
             (Some(held), failures) => {
                 let token = held.token.clone();
                 if now < held.renew_at || self.fetching || failures.is_some() {
-                    return Decision::Use(token);
+                    return TokenDecision::Use(token);
                 }
                 self.fetching = true;
-                Decision::Renew(token)
+                TokenDecision::Renew(token)
             }
-            (None, _) if self.fetching => Decision::Wait,
-            (None, Some(failures)) => Decision::Fail(failures.failure.clone()),
+            (None, _) if self.fetching => TokenDecision::Wait,
+            (None, Some(failures)) => TokenDecision::Fail(failures.failure.clone()),
             (None, None) => {
                 self.fetching = true;
-                Decision::Fetch
+                TokenDecision::Fetch
             }
         }
     }
@@ -270,22 +270,22 @@ mod tests {
     /// Returns a state that holds a token requested at tick 0.
     fn holding(seconds: Option<u64>) -> TokenState {
         let mut state = TokenState::default();
-        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
         let result = state.fetched(Tick(0), Tick(5_000), got("one", seconds));
         assert!(result.is_ok_and(|token| token.fresh));
         state
     }
 
     fn uses(state: &mut TokenState, now: u64) -> bool {
-        matches!(state.decide(Tick(now)), Decision::Use(token) if !token.fresh)
+        matches!(state.decide(Tick(now)), TokenDecision::Use(token) if !token.fresh)
     }
 
     #[test]
     fn one_fetches_and_the_others_wait() {
         let mut state = TokenState::default();
-        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
-        assert_eq!(state.decide(Tick(1)), Decision::Wait);
-        assert_eq!(state.decide(Tick(900_000)), Decision::Wait);
+        assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
+        assert_eq!(state.decide(Tick(1)), TokenDecision::Wait);
+        assert_eq!(state.decide(Tick(900_000)), TokenDecision::Wait);
         let _ = state.fetched(Tick(0), Tick(900_000), got("one", Some(3_600)));
         assert!(uses(&mut state, 900_001));
     }
@@ -295,17 +295,20 @@ mod tests {
         let mut state = holding(Some(3_600));
         assert!(uses(&mut state, 3_539_999));
         // One minute before expiry exactly one caller gets the decision to renew it.
-        assert!(matches!(state.decide(Tick(3_540_000)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(3_540_000)),
+            TokenDecision::Renew(_)
+        ));
         assert!(uses(&mut state, 3_540_000));
         assert!(uses(&mut state, 3_599_999));
-        assert_eq!(state.decide(Tick(3_600_000)), Decision::Wait);
+        assert_eq!(state.decide(Tick(3_600_000)), TokenDecision::Wait);
         let result = state.fetched(Tick(3_540_000), Tick(3_600_500), got("two", Some(3_600)));
         assert!(result.is_ok_and(|token| token.header == "two"));
         // The lifetime counts from the request.
         assert!(uses(&mut state, 3_540_000 + 3_539_999));
         assert!(matches!(
             state.decide(Tick(3_540_000 + 3_540_000)),
-            Decision::Renew(_)
+            TokenDecision::Renew(_)
         ));
     }
 
@@ -313,31 +316,49 @@ mod tests {
     fn a_short_life_has_a_short_margin_and_an_unknown_one_a_default() {
         let mut state = holding(Some(100));
         assert!(uses(&mut state, 89_999));
-        assert!(matches!(state.decide(Tick(90_000)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(90_000)),
+            TokenDecision::Renew(_)
+        ));
         let mut state = holding(None);
         let end = DEFAULT_LIFETIME.as_millis();
         assert!(uses(&mut state, end * 9 / 10 - 1));
-        assert!(matches!(state.decide(Tick(end - 1)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(end - 1)),
+            TokenDecision::Renew(_)
+        ));
         let mut state = holding(Some(u64::MAX / 1_000));
         let end = MAX_LIFETIME.as_millis();
         assert!(uses(&mut state, end - MAX_MARGIN.as_millis() - 1));
-        assert_eq!(state.decide(Tick(end)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(end)), TokenDecision::Fetch);
         // A token that expires at once serves the deliveries that waited for it, and no others.
         let mut state = holding(Some(0));
-        assert_eq!(state.decide(Tick(5_000)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(5_000)), TokenDecision::Fetch);
     }
 
     #[test]
     fn a_renewal_that_fails_leaves_the_old_one_in_use() {
         let mut state = holding(Some(3_600));
-        assert!(matches!(state.decide(Tick(3_540_000)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(3_540_000)),
+            TokenDecision::Renew(_)
+        ));
         let _ = state.fetched(Tick(3_540_000), Tick(3_540_100), failed(None));
-        assert!(matches!(state.decide(Tick(3_540_100)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(3_540_100)),
+            TokenDecision::Renew(_)
+        ));
         let _ = state.fetched(Tick(3_540_100), Tick(3_540_200), failed(None));
         assert!(uses(&mut state, 3_541_199));
-        assert!(matches!(state.decide(Tick(3_541_200)), Decision::Renew(_)));
+        assert!(matches!(
+            state.decide(Tick(3_541_200)),
+            TokenDecision::Renew(_)
+        ));
         let _ = state.fetched(Tick(3_541_200), Tick(3_598_500), failed(None));
-        assert!(matches!(state.decide(Tick(3_600_000)), Decision::Fail(_)));
+        assert!(matches!(
+            state.decide(Tick(3_600_000)),
+            TokenDecision::Fail(_)
+        ));
     }
 
     #[test]
@@ -345,38 +366,41 @@ mod tests {
         let mut state = TokenState::default();
         let mut now = Tick(0);
         // The first failure may be transient and is not cached.
-        assert_eq!(state.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), TokenDecision::Fetch);
         let _ = state.fetched(now, now, failed(None));
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
-            assert_eq!(state.decide(now), Decision::Fetch, "{seconds}");
+            assert_eq!(state.decide(now), TokenDecision::Fetch, "{seconds}");
             let _ = state.fetched(now, now, failed(None));
             let last = Tick(now.0 + seconds * 1_000 - 1);
-            assert!(matches!(state.decide(last), Decision::Fail(_)), "{seconds}");
+            assert!(
+                matches!(state.decide(last), TokenDecision::Fail(_)),
+                "{seconds}"
+            );
             now = Tick(last.0 + 1);
         }
-        assert_eq!(state.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), TokenDecision::Fetch);
         let _ = state.fetched(now, now, got("one", Some(1)));
         // After a success, the next failure is a first one again.
         let now = Tick(now.0 + 1_000);
-        assert_eq!(state.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), TokenDecision::Fetch);
         let _ = state.fetched(now, now, failed(None));
-        assert_eq!(state.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), TokenDecision::Fetch);
     }
 
     #[test]
     fn a_server_that_asks_for_time_gets_it_within_bounds() {
         for (requested, given) in [(1, 1), (30, 30), (3_600, 60)] {
             let mut state = TokenState::default();
-            assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+            assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
             let _ = state.fetched(Tick(0), Tick(0), failed(Some(requested)));
             let last = Tick(given * 1_000 - 1);
             assert!(
-                matches!(state.decide(last), Decision::Fail(_)),
+                matches!(state.decide(last), TokenDecision::Fail(_)),
                 "{requested}"
             );
             assert_eq!(
                 state.decide(Tick(last.0 + 1)),
-                Decision::Fetch,
+                TokenDecision::Fetch,
                 "{requested}"
             );
         }
@@ -385,22 +409,22 @@ mod tests {
     #[test]
     fn a_fault_of_ours_is_not_held_against_the_server() {
         let mut state = TokenState::default();
-        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
         let result = state.fetched(Tick(0), Tick(0), FetchOutcome::Ours("no room".to_owned()));
         assert_eq!(result, Err(NoToken::Internal("no room".to_owned())));
-        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
         state.fetch_aborted();
-        assert_eq!(state.decide(Tick(0)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(0)), TokenDecision::Fetch);
     }
 
     #[test]
     fn only_the_token_that_was_rejected_is_dropped() {
         let mut state = holding(Some(3_600));
-        let Decision::Use(old) = state.decide(Tick(6_000)) else {
+        let TokenDecision::Use(old) = state.decide(Tick(6_000)) else {
             panic!("there is one");
         };
         state.rejected(Tick(6_000), old.serial);
-        assert_eq!(state.decide(Tick(6_000)), Decision::Fetch);
+        assert_eq!(state.decide(Tick(6_000)), TokenDecision::Fetch);
         let _ = state.fetched(Tick(6_000), Tick(6_000), got("two", Some(3_600)));
         // Another delivery was sent with the old token too, and its rejection arrives only now.
         state.rejected(Tick(6_000), old.serial);
@@ -414,12 +438,13 @@ mod tests {
         // 1,000 seconds with ten rejections per second.
         for now in (5_000..1_005_000).step_by(100).map(Tick) {
             match state.decide(now) {
-                Decision::Use(token) => state.rejected(now, token.serial),
-                Decision::Fetch => {
+                TokenDecision::Use(token) => state.rejected(now, token.serial),
+                TokenDecision::Fetch => {
                     fetches += 1;
                     let _ = state.fetched(now, now, got("another", Some(3_600)));
                 }
-                other @ (Decision::Renew(_) | Decision::Wait | Decision::Fail(_)) => {
+                other
+                @ (TokenDecision::Renew(_) | TokenDecision::Wait | TokenDecision::Fail(_)) => {
                     panic!("{other:?}")
                 }
             }
@@ -428,16 +453,16 @@ mod tests {
         assert!((100..=110).contains(&fetches), "{fetches}");
         // A token that was accepted for a while and is then rejected is replaced at once.
         let mut now = Tick(2_000_000);
-        while let Decision::Use(token) = state.decide(now) {
+        while let TokenDecision::Use(token) = state.decide(now) {
             state.rejected(now, token.serial);
         }
         let _ = state.fetched(now, now, got("good", Some(3_600)));
         now = now.after(MAX_PAUSE);
-        let Decision::Use(token) = state.decide(now) else {
+        let TokenDecision::Use(token) = state.decide(now) else {
             panic!("there is one");
         };
         state.rejected(now, token.serial);
-        assert_eq!(state.decide(now), Decision::Fetch);
+        assert_eq!(state.decide(now), TokenDecision::Fetch);
     }
 
     proptest! {
@@ -450,14 +475,14 @@ mod tests {
                 now = Tick(now.0 + passed);
                 match (step, begun) {
                     (0..=2, _) => match state.decide(now) {
-                        Decision::Fetch => prop_assert!(begun.replace(now).is_none()),
-                        Decision::Renew(_) => {
+                        TokenDecision::Fetch => prop_assert!(begun.replace(now).is_none()),
+                        TokenDecision::Renew(_) => {
                             prop_assert!(begun.replace(now).is_none());
                             prop_assert!(now < end);
                         }
-                        Decision::Use(_) => prop_assert!(now < end),
-                        Decision::Wait => prop_assert!(begun.is_some()),
-                        Decision::Fail(_) => {}
+                        TokenDecision::Use(_) => prop_assert!(now < end),
+                        TokenDecision::Wait => prop_assert!(begun.is_some()),
+                        TokenDecision::Fail(_) => {}
                     },
                     (3, Some(at)) => {
                         let _ = state.fetched(at, now, got("one", Some(90)));

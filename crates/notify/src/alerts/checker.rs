@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::alert::{AlertName, AlertPhase, Change, Reading};
+use posthaste_core::alert::{AlertChange, AlertName, AlertPhase, Reading};
 use posthaste_core::cluster::Shard;
 use posthaste_core::id::{AlertId, IdGenerator, TenantId};
 use posthaste_core::rng::Rng;
@@ -498,8 +498,8 @@ impl AlertChecker {
             read.extend(open_alert.map(|alert| alert.id));
             let (next, change) = phase.after(now.tick, &rule, seen);
             match change {
-                Some(Change::Raise) => self.raise(now.wall, name, scope, seen).await?,
-                Some(Change::Resolve) => {
+                Some(AlertChange::Raise) => self.raise(now.wall, name, scope, seen).await?,
+                Some(AlertChange::Resolve) => {
                     let alert = open_alert.expect("an alert that is resolved is open");
                     self.resolve(now.wall, alert).await?;
                 }

@@ -3,7 +3,7 @@
 //! [`AlertCourse::of`] computes the value of each minute since the alert was raised, as the checker does, from the stats
 //! buckets. Stats are kept for a limited time: of an older alert, the peak covers that time and the value that raised it.
 
-use posthaste_core::alert::{AlertName, Bound, Reading, Rule};
+use posthaste_core::alert::{AlertName, AlertRule, Bound, Reading};
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, StatCounters};
 
@@ -37,7 +37,7 @@ impl AlertCourse {
     /// start. An alert that is not computed from counters has no course.
     pub fn of(
         name: AlertName,
-        rule: &Rule,
+        rule: &AlertRule,
         (raised_at, raised_value): (Timestamp, Option<f64>),
         counters: &[(Timestamp, StatCounters)],
         (now, window): (Timestamp, Span),
@@ -114,8 +114,8 @@ mod tests {
     const START: Timestamp = Timestamp(1_700_000_040_000);
     const WINDOW: Span = Span::from_mins(5);
 
-    fn rule() -> Rule {
-        Rule {
+    fn rule() -> AlertRule {
+        AlertRule {
             bound: Bound::Above(0.1),
             least_samples: 20,
             calm: Span::from_mins(5),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use posthaste_core::alert::{AlertName, Bound, Measure, Rule};
+use posthaste_core::alert::{AlertName, AlertRule, Bound, Measure};
 use posthaste_core::time::Span;
 
 /// Longest window. Stats are kept for little longer.
@@ -53,7 +53,7 @@ impl AlertSettings {
     }
 
     /// Returns the rule by which an alert is raised and resolved; `None` if it is off.
-    pub fn rule(&self, name: AlertName) -> Option<Rule> {
+    pub fn rule(&self, name: AlertName) -> Option<AlertRule> {
         let bound = self.bound(name)?;
         let least_samples = match (name, name.measure()) {
             (AlertName::StoreSlow, _) => SLOW_WRITES_TO_ALERT as u64,
@@ -61,7 +61,7 @@ impl AlertSettings {
             (_, Measure::Ratio | Measure::Factor) => u64::from(self.min_attempts),
             (_, Measure::Count | Measure::Seconds | Measure::Event) => 0,
         };
-        Some(Rule {
+        Some(AlertRule {
             bound,
             least_samples,
             calm: self.calm,

@@ -37,13 +37,7 @@ pub(super) fn event_of(
     let key = format!("notice-{}", notification.number);
     Some(NewEvent {
         tenant: tenant.clone(),
-        content: Arc::new(Content {
-            event_type,
-            content_type: None,
-            payload: Bytes::from(payload.to_string()),
-            trace: None,
-            scheduled_run: None,
-        }),
+        content: Arc::new(Content::new(event_type, Bytes::from(payload.to_string()))),
         idempotency: Some(Idempotency {
             fingerprint: Fingerprint::of(&[key.as_bytes()]),
             key,

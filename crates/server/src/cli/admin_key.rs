@@ -22,7 +22,7 @@ Prints a new admin key, once, and revokes all other admin keys. Keys of tenants 
 Stop a server with a SQLite store first. The nodes of a PostgreSQL store may be running.
 An admin key in the configuration (admin_key, POSTHASTE_ADMIN_KEY) is not changed.";
 
-/// What to do with admin keys.
+/// The commands for admin keys.
 #[derive(Debug, Subcommand)]
 pub enum AdminKeyCommand {
     /// Replace lost admin keys by a new one

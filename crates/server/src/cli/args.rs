@@ -29,12 +29,12 @@ Every command has examples in its help: posthaste send --help";
 #[derive(Debug, Parser)]
 #[command(name = "posthaste", version, arg_required_else_help = true, after_help = FIRST_STEPS)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program can do.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the server
@@ -45,7 +45,7 @@ pub enum Command {
     /// Explain or simulate a retry policy
     #[command(arg_required_else_help = true)]
     Policy {
-        /// How to look at it.
+        /// Command.
         #[command(subcommand)]
         command: PolicyCommand,
     },
@@ -70,7 +70,7 @@ pub enum Command {
     /// Copy a SQLite store to PostgreSQL
     #[command(arg_required_else_help = true)]
     Store {
-        /// What to do with it.
+        /// Command.
         #[command(subcommand)]
         command: StoreCommand,
     },
@@ -91,7 +91,7 @@ pub enum Command {
     /// Replace a lost admin key
     #[command(arg_required_else_help = true)]
     AdminKey {
-        /// What to do with it.
+        /// Command.
         #[command(subcommand)]
         command: AdminKeyCommand,
     },

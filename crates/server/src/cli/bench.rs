@@ -6,7 +6,7 @@
 use clap::Args;
 use posthaste_api::rate;
 use posthaste_bench as bench;
-use posthaste_bench::measured_process::Kind;
+use posthaste_bench::measured_process::ProcessKind;
 use posthaste_bench::payload::{MAX_PAYLOAD_BYTES, MIN_PAYLOAD_BYTES};
 use posthaste_bench::settings::{MAX_ENDPOINTS, MAX_EVENTS, Scenario, Settings};
 use posthaste_charts::terminal;
@@ -84,7 +84,7 @@ pub struct BenchArgs {
     pub only: Option<MeasuredSide>,
 }
 
-/// One of the two, for whoever works on it.
+/// One of the two processes, for work on the benchmark.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum MeasuredSide {
     /// The raw relay, without store and engine
@@ -112,8 +112,8 @@ impl BenchArgs {
             config: None,
             scenarios,
             only: self.only.map(|only| match only {
-                MeasuredSide::Relay => Kind::Relay,
-                MeasuredSide::Server => Kind::Server,
+                MeasuredSide::Relay => ProcessKind::Relay,
+                MeasuredSide::Server => ProcessKind::Server,
             }),
         }
     }

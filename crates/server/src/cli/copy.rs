@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use posthaste_charts::{format, terminal};
 use posthaste_engine::database::{EgressDialer, with_password};
 use posthaste_engine::vault::key_file_text;
-use posthaste_store::copy::{self, Destination, Progress, RowCounts};
+use posthaste_store::copy::{self, CopyDestination, CopyProgress, RowCounts};
 use serde_json::json;
 
 use super::error::CommandError;
@@ -74,7 +74,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CommandError> {
             "TO must be a database: postgres://…",
         ));
     };
-    let to = Destination {
+    let to = CopyDestination {
         server: with_password(to.server()),
         dial: Arc::new(EgressDialer),
     };
@@ -115,7 +115,7 @@ enum KeyLocation {
     Elsewhere,
 }
 
-fn copy_master_keys(to: &Destination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
+fn copy_master_keys(to: &CopyDestination, keys: Option<&str>) -> Result<KeyLocation, CommandError> {
     let placed = match keys {
         Some(keys) => copy::copy_master_keys(to, keys).map_err(CommandError::Copy)?,
         None => false,
@@ -186,7 +186,7 @@ impl ProgressReporter {
         }
     }
 
-    fn update(&mut self, progress: Progress) {
+    fn update(&mut self, progress: CopyProgress) {
         if let Some(bar) = &self.bar {
             bar.set_message(progress.what);
             bar.set_length(progress.total);

@@ -33,7 +33,7 @@ pub enum CommandError {
     Print(io::Error),
     /// A benchmark failed.
     #[error(transparent)]
-    Bench(bench::failure::Failure),
+    Bench(bench::error::BenchError),
     /// A request to the server failed.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use posthaste_egress::trusted_client::{self, BaseUrl, Connection};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedConnection};
 use posthaste_egress::{BundleError, Roots};
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ pub struct ApiClient {
     origin: BaseUrl,
     roots: Roots,
     bearer: HeaderValue,
-    connection: Option<Connection>,
+    connection: Option<TrustedConnection>,
 }
 
 impl ApiClient {
@@ -174,7 +174,9 @@ impl ApiClient {
             .expect("the target is a valid URI, because its parts are escaped")
     }
 
-    async fn connected(&mut self) -> Result<&mut Connection, trusted_client::TrustedClientError> {
+    async fn connected(
+        &mut self,
+    ) -> Result<&mut TrustedConnection, trusted_client::TrustedClientError> {
         let open = self.connection.take().filter(|open| !open.is_closed());
         let connection = match open {
             Some(connection) => connection,

@@ -15,7 +15,7 @@ use posthaste_engine::vault::{KeySource, key_file_beside};
 use posthaste_notify::notifications::mail::SmtpMailer;
 
 use super::store::StoreLocation;
-use super::types::{Config, MasterKey};
+use super::types::{Config, MasterKeySource};
 
 /// Maximum size of a certificate bundle. The complete public list is about 256 KiB.
 const MAX_BUNDLE_BYTES: u64 = 16 << 20;
@@ -25,23 +25,23 @@ impl Config {
     /// before the database file is opened and thereby created: a key file is created only for a new database.
     pub fn key_source(&self) -> Option<KeySource> {
         match (&self.master_key, &self.store) {
-            (MasterKey::Text { text, origin }, _) => Some(KeySource::Text {
+            (MasterKeySource::Text { text, origin }, _) => Some(KeySource::Text {
                 text: text.reveal().to_owned(),
                 origin: origin.clone(),
             }),
-            (MasterKey::File(path), StoreLocation::Sqlite(database)) => {
+            (MasterKeySource::File(path), StoreLocation::Sqlite(database)) => {
                 Some(KeySource::for_database(path.clone(), database))
             }
             // Any node may start first. If the first one created a key file, the other nodes would lack it.
-            (MasterKey::File(path), StoreLocation::Postgres(_)) => Some(KeySource::File {
+            (MasterKeySource::File(path), StoreLocation::Postgres(_)) => Some(KeySource::File {
                 path: path.clone(),
                 may_create: false,
             }),
-            (MasterKey::BesideStore, StoreLocation::Sqlite(database)) => {
+            (MasterKeySource::BesideStore, StoreLocation::Sqlite(database)) => {
                 let beside = key_file_beside(database);
                 Some(KeySource::for_database(beside, database))
             }
-            (MasterKey::BesideStore, StoreLocation::Postgres(_)) => None,
+            (MasterKeySource::BesideStore, StoreLocation::Postgres(_)) => None,
         }
     }
 

@@ -30,7 +30,9 @@ use super::components::read_bundle;
 use super::fields::{
     MAX_BODY_BYTES, MAX_COUNT, count_or_none, parsed, read_bool, read_items, read_path, set,
 };
-use super::types::{Config, EngineSettings, MasterKey, RateSetting, RequestLimits, TenantLimits};
+use super::types::{
+    Config, EngineSettings, MasterKeySource, RateSetting, RequestLimits, TenantLimits,
+};
 use super::{
     alerts, dashboard, endpoint_defaults, mail, metrics, notifications, otlp, outboxes, plans,
 };
@@ -285,11 +287,11 @@ fn read_admin_key(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text))
 }
 
-fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<MasterKey> {
+fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<MasterKeySource> {
     let text = fields.text("master_key");
     let file = parsed(fields, "master_key_file", read_path);
     let Some(text) = text else {
-        return file.map(MasterKey::File);
+        return file.map(MasterKeySource::File);
     };
     if file.is_some() {
         fields.wrong(
@@ -306,7 +308,7 @@ fn read_master_key(fields: &mut Fields<'_, '_>, origin: String) -> Option<Master
         Err(VaultError::Malformed { flaw, .. }) => fields.wrong("master_key", flaw.to_string()),
         Err(error) => fields.wrong("master_key", error.to_string()),
     }
-    Some(MasterKey::Text {
+    Some(MasterKeySource::Text {
         text: Secret::new(text),
         origin,
     })

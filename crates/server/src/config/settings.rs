@@ -6,11 +6,11 @@
 
 use serde_json::{Number, Value};
 
-use Kind::{List, Number as Count, Policy, Text, Truth};
+use ValueKind::{List, Number as Count, Policy, Text, Truth};
 
 /// The conversion of text from the environment or a flag to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Used as it is.
     Text,
     /// `true` or `false`.
@@ -29,12 +29,12 @@ pub struct Setting {
     /// Its key in the file, with the section before a dot.
     pub key: &'static str,
     /// The conversion of its text.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// True if it has its own flag, in addition to `--set`.
     pub has_flag: bool,
 }
 
-const fn flagged(key: &'static str, kind: Kind) -> Setting {
+const fn flagged(key: &'static str, kind: ValueKind) -> Setting {
     Setting {
         key,
         kind,
@@ -42,7 +42,7 @@ const fn flagged(key: &'static str, kind: Kind) -> Setting {
     }
 }
 
-const fn plain(key: &'static str, kind: Kind) -> Setting {
+const fn plain(key: &'static str, kind: ValueKind) -> Setting {
     Setting {
         key,
         kind,
@@ -206,24 +206,24 @@ impl Setting {
     pub(super) fn value_of(&self, text: &str) -> Value {
         let as_text = || Value::String(text.to_owned());
         match self.kind {
-            Kind::Text => as_text(),
-            Kind::Truth => text.parse().map_or_else(|_| as_text(), Value::Bool),
-            Kind::Number => text
+            ValueKind::Text => as_text(),
+            ValueKind::Truth => text.parse().map_or_else(|_| as_text(), Value::Bool),
+            ValueKind::Number => text
                 .parse::<u64>()
                 .ok()
                 .map(Number::from)
                 .or_else(|| text.parse().ok().and_then(Number::from_f64))
                 .map_or_else(as_text, Value::Number),
-            Kind::List => text
+            ValueKind::List => text
                 .split(',')
                 .map(str::trim)
                 .filter(|item| !item.is_empty())
                 .map(|item| Value::String(item.to_owned()))
                 .collect(),
-            Kind::Policy if text.trim_start().starts_with('{') => {
+            ValueKind::Policy if text.trim_start().starts_with('{') => {
                 posthaste_core::json::parse(text).unwrap_or_else(|_| as_text())
             }
-            Kind::Policy => as_text(),
+            ValueKind::Policy => as_text(),
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct Config {
     /// The admin key. If it is not set, the server creates one at its first start.
     pub admin_key: Option<Secret>,
     /// Master keys that encrypt stored secrets.
-    pub master_key: MasterKey,
+    pub master_key: MasterKeySource,
     /// Networks of trusted reverse proxies, whose `X-Forwarded-For` is honoured.
     pub trusted_proxies: Vec<IpNet>,
     /// Destinations that deliveries may be sent to.
@@ -115,7 +115,7 @@ pub struct Config {
 
 /// Source of the master keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MasterKey {
+pub enum MasterKeySource {
     /// The key file next to the SQLite database, created together with it. PostgreSQL nodes share a key in
     /// the database instead.
     BesideStore,
@@ -286,7 +286,7 @@ impl Default for Config {
             store_listen: None,
             store_connections: 3,
             admin_key: None,
-            master_key: MasterKey::BesideStore,
+            master_key: MasterKeySource::BesideStore,
             trusted_proxies: Vec::new(),
             egress: EgressRules::default(),
             ca_bundle: None,

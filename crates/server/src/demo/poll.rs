@@ -7,7 +7,7 @@ use posthaste_core::delivery::DeadReason;
 use posthaste_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 
-use super::receiver::Receiver;
+use super::receiver::DemoReceiver;
 use super::request_counts::RequestCounts;
 use super::scenario::TENANT;
 use super::snapshot::{Breaker, Count, DeadLetter, EndpointState};
@@ -40,7 +40,7 @@ fn count(page: &ListPage<DeliverySummary>) -> Count {
 /// snapshots match the time between them.
 pub async fn poll(
     client: &mut ApiClient,
-    receivers: &[Receiver],
+    receivers: &[DemoReceiver],
 ) -> Result<Vec<EndpointState>, ClientError> {
     let mut states = Vec::with_capacity(receivers.len());
     for receiver in receivers {
@@ -54,7 +54,7 @@ pub async fn poll(
 
 async fn poll_endpoint(
     client: &mut ApiClient,
-    receiver: &Receiver,
+    receiver: &DemoReceiver,
 ) -> Result<EndpointState, ClientError> {
     let endpoint = &receiver.endpoint;
     let path = format!("/v1/tenants/{TENANT}/endpoints/{endpoint}/health");

@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 
 use super::error::DemoError;
 use super::request_counts::RequestCounter;
-use super::scenario::{ReceiverKind, Scenario, TENANT};
+use super::scenario::{DemoScenario, ReceiverKind, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::webhook_receiver::{Behaviour, ReceiverServer, ReceiverSettings};
 
 /// A receiver and its endpoint.
-pub struct Receiver {
+pub struct DemoReceiver {
     /// Kind of the receiver.
     pub kind: ReceiverKind,
     /// Id of the endpoint.
@@ -23,14 +23,14 @@ pub struct Receiver {
     server: ReceiverServer,
 }
 
-impl Receiver {
+impl DemoReceiver {
     /// Starts a receiver and creates its endpoint. Its requests are counted by a task in `counter_tasks`.
     pub async fn start(
         kind: ReceiverKind,
-        scenario: &Scenario,
+        scenario: &DemoScenario,
         client: &mut ApiClient,
         counter_tasks: &mut JoinSet<()>,
-    ) -> Result<Receiver, DemoError> {
+    ) -> Result<DemoReceiver, DemoError> {
         let secret = random::fresh_secret();
         let secret_text = secret.reveal().to_owned();
         let keys = VerifyingKeys::new(vec![SigningKey::Shared(secret).verifying_key()]);
@@ -58,7 +58,7 @@ impl Receiver {
             .send(&ApiRequest::post(path.clone(), endpoint))
             .await?;
         let id = created.value.get("id").and_then(Value::as_str);
-        Ok(Receiver {
+        Ok(DemoReceiver {
             kind,
             endpoint: id.map(str::to_owned).ok_or_else(|| {
                 ClientError::UnexpectedAnswer(format!("the response to POST {path} has no id"))

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::DemoError;
-use super::receiver::Receiver;
-use super::scenario::{ReceiverKind, Scenario, TENANT};
+use super::receiver::DemoReceiver;
+use super::scenario::{DemoScenario, ReceiverKind, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 use crate::config::{Config, StoreLocation};
 use crate::node::{Node, NodeSettings, StartError};
@@ -32,12 +32,12 @@ const STORE_NAME: &str = "posthaste.db";
 /// The running demo.
 pub struct RunningDemo {
     /// The receivers, in the order of [`ReceiverKind::ALL`].
-    pub receivers: Vec<Receiver>,
+    pub receivers: Vec<DemoReceiver>,
     /// The admin key.
     pub key: String,
     /// True if the requested address was in use and another one was taken.
     pub port_changed: bool,
-    scenario: Scenario,
+    scenario: DemoScenario,
     node: Node,
     folder: TempDir,
     _counter_tasks: JoinSet<()>,
@@ -45,7 +45,10 @@ pub struct RunningDemo {
 
 impl RunningDemo {
     /// Starts the server and the receivers, and creates the endpoints.
-    pub async fn start(scenario: Scenario, listen: SocketAddr) -> Result<RunningDemo, DemoError> {
+    pub async fn start(
+        scenario: DemoScenario,
+        listen: SocketAddr,
+    ) -> Result<RunningDemo, DemoError> {
         let folder = TempDir::with_prefix(FOLDER_PREFIX).map_err(DemoError::System)?;
         let mut config = Config {
             listen,
@@ -80,7 +83,7 @@ impl RunningDemo {
         let mut receivers = Vec::new();
         let mut counter_tasks = JoinSet::new();
         for kind in ReceiverKind::ALL {
-            let receiver = Receiver::start(kind, &scenario, &mut client, &mut counter_tasks);
+            let receiver = DemoReceiver::start(kind, &scenario, &mut client, &mut counter_tasks);
             receivers.push(receiver.await?);
         }
         Ok(RunningDemo {

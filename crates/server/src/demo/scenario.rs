@@ -102,14 +102,14 @@ impl ReceiverKind {
 
 /// Tempo and traffic of the demo.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scenario {
+pub struct DemoScenario {
     /// Speed factor; 1 is normal.
     pub speed: f64,
     /// Events per second at speed 1.
     pub events_per_second: f64,
 }
 
-impl Scenario {
+impl DemoScenario {
     fn span(&self, ms: u64) -> Span {
         Span::from_millis(((ms as f64 / self.speed).round() as u64).max(1))
     }
@@ -262,7 +262,7 @@ mod tests {
     use posthaste_core::policy::RetryPolicy;
     use posthaste_core::rng::Rng;
 
-    const NORMAL: Scenario = Scenario {
+    const NORMAL: DemoScenario = DemoScenario {
         speed: 1.0,
         events_per_second: DEFAULT_PER_SECOND,
     };
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_higher_speed_shortens_all_times() {
-        let faster = Scenario {
+        let faster = DemoScenario {
             speed: 3.0,
             ..NORMAL
         };
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_policy_is_valid_at_every_speed() {
         for speed in [1.0, 3.0, 7.3, MAX_SPEED] {
-            let scenario = Scenario { speed, ..NORMAL };
+            let scenario = DemoScenario { speed, ..NORMAL };
             let policy = RetryPolicy::from_json(&scenario.policy());
             assert!(policy.is_ok(), "{policy:?}");
         }

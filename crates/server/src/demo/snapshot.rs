@@ -102,7 +102,7 @@ pub struct BacklogDrain {
 
 /// An endpoint in a snapshot, with its recent history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointSnapshot {
+pub struct DemoEndpoint {
     /// Current state.
     pub state: EndpointState,
     /// Arrivals per second over the last snapshots, newest last.
@@ -113,7 +113,7 @@ pub struct EndpointSnapshot {
 
 /// The state of the demo at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct DemoSnapshot {
     /// Time since the start.
     pub at: Span,
     /// Wall-clock time.
@@ -121,18 +121,23 @@ pub struct Snapshot {
     /// Number of accepted events.
     pub accepted: u64,
     /// The endpoints.
-    pub endpoints: Vec<EndpointSnapshot>,
+    pub endpoints: Vec<DemoEndpoint>,
 }
 
-impl Snapshot {
+impl DemoSnapshot {
     /// Creates the first snapshot.
-    pub fn first(at: Span, wall: Timestamp, accepted: u64, states: Vec<EndpointState>) -> Snapshot {
-        let endpoints = states.into_iter().map(|state| EndpointSnapshot {
+    pub fn first(
+        at: Span,
+        wall: Timestamp,
+        accepted: u64,
+        states: Vec<EndpointState>,
+    ) -> DemoSnapshot {
+        let endpoints = states.into_iter().map(|state| DemoEndpoint {
             state,
             recent: Vec::new(),
             drain: None,
         });
-        Snapshot {
+        DemoSnapshot {
             at,
             wall,
             accepted,
@@ -147,10 +152,10 @@ impl Snapshot {
         wall: Timestamp,
         accepted: u64,
         states: Vec<EndpointState>,
-    ) -> Snapshot {
+    ) -> DemoSnapshot {
         let elapsed_ms = at.as_millis().saturating_sub(self.at.as_millis()).max(1);
         let endpoints = self.endpoints.iter().zip(states);
-        Snapshot {
+        DemoSnapshot {
             at,
             wall,
             accepted,
@@ -161,15 +166,15 @@ impl Snapshot {
     }
 }
 
-impl EndpointSnapshot {
-    fn next(&self, state: EndpointState, at: Span, elapsed_ms: u64) -> EndpointSnapshot {
+impl DemoEndpoint {
+    fn next(&self, state: EndpointState, at: Span, elapsed_ms: u64) -> DemoEndpoint {
         let arrived = state.counts.arrived - self.state.counts.arrived.min(state.counts.arrived);
         let rate = (arrived * 1_000 + elapsed_ms / 2) / elapsed_ms;
         let skipped = (self.recent.len() + 1).saturating_sub(RECENT);
         let mut recent = self.recent[skipped..].to_vec();
         recent.push(rate);
         let drain = self.next_drain(&state, at, rate);
-        EndpointSnapshot {
+        DemoEndpoint {
             state,
             recent,
             drain,
@@ -260,10 +265,10 @@ mod tests {
     }
 
     /// Builds snapshots half a second apart and returns the last one.
-    fn last_snapshot(states: Vec<EndpointState>) -> Snapshot {
+    fn last_snapshot(states: Vec<EndpointState>) -> DemoSnapshot {
         let wall = Timestamp(0);
         let mut states = states.into_iter();
-        let first = Snapshot::first(Span::ZERO, wall, 0, vec![states.next().unwrap()]);
+        let first = DemoSnapshot::first(Span::ZERO, wall, 0, vec![states.next().unwrap()]);
         states.fold(first, |before, state| {
             let at = before.at.plus(Span::from_millis(500));
             before.next(at, wall, 0, vec![state])

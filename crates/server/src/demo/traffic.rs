@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use posthaste_core::rng::Rng;
 use serde_json::json;
 
-use super::scenario::{EVENT_TYPES, Scenario, TENANT};
+use super::scenario::{DemoScenario, EVENT_TYPES, TENANT};
 use crate::client::{ApiClient, ApiRequest, ClientError};
 
 /// Maximum interval between two events, as a multiple of the mean.
@@ -17,7 +17,7 @@ const MAX_INTERVAL: f64 = 5.0;
 
 /// Sends events forever, and counts the accepted ones.
 pub async fn send(
-    scenario: Scenario,
+    scenario: DemoScenario,
     mut client: ApiClient,
     mut rng: Rng,
     accepted: &AtomicU64,
@@ -42,13 +42,13 @@ pub async fn send(
 
 /// The times of the events: single ones, and a burst now and then.
 struct EventTimes {
-    scenario: Scenario,
+    scenario: DemoScenario,
     last: Duration,
     burst: (Duration, u32),
 }
 
 impl EventTimes {
-    fn new(scenario: Scenario) -> EventTimes {
+    fn new(scenario: DemoScenario) -> EventTimes {
         EventTimes {
             scenario,
             last: Duration::ZERO,
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn times_increase_and_bursts_are_complete() {
-        let scenario = Scenario {
+        let scenario = DemoScenario {
             speed: 1.0,
             events_per_second: 20.0,
         };

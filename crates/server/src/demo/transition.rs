@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::request_counts::RetrySuccess;
 use super::scenario::ReceiverKind;
-use super::snapshot::{Breaker, Count, DeadLetter, EndpointSnapshot, Snapshot};
+use super::snapshot::{Breaker, Count, DeadLetter, DemoEndpoint, DemoSnapshot};
 
 /// Number of dead letters of an endpoint that are reported one by one.
 const DEAD_LETTERS_REPORTED_SINGLY: u64 = 3;
@@ -29,12 +29,12 @@ pub struct Transition {
     /// The endpoint's receiver.
     pub receiver: ReceiverKind,
     /// The change.
-    pub change: Change,
+    pub change: TransitionKind,
 }
 
 /// The kinds of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum TransitionKind {
     /// For the first time a delivery succeeded after a failed attempt.
     Retried(RetrySuccess),
     /// For the first time the receiver answered 429, with this `Retry-After`.
@@ -84,7 +84,7 @@ pub enum Change {
 }
 
 /// Returns the changes between two snapshots, in the order of the endpoints.
-pub fn transitions(before: &Snapshot, now: &Snapshot) -> Vec<Transition> {
+pub fn transitions(before: &DemoSnapshot, now: &DemoSnapshot) -> Vec<Transition> {
     let pairs = before.endpoints.iter().zip(&now.endpoints);
     pairs
         .flat_map(|(was, is)| {
@@ -103,23 +103,27 @@ pub fn transitions(before: &Snapshot, now: &Snapshot) -> Vec<Transition> {
         .collect()
 }
 
-fn retried(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn retried(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<TransitionKind> {
     let success = is.state.counts.first_retry_success.clone()?;
     let first = was.state.counts.first_retry_success.is_none();
-    first.then_some(Change::Retried(success))
+    first.then_some(TransitionKind::Retried(success))
 }
 
-fn throttled(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn throttled(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<TransitionKind> {
     let wait = is.state.counts.first_retry_after?;
     let first = was.state.counts.first_retry_after.is_none();
-    first.then_some(Change::Throttled(wait))
+    first.then_some(TransitionKind::Throttled(wait))
 }
 
 /// Returns the change of the breaker. A probe in flight is not reported before its result is known.
-fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+fn breaker_change(
+    was: &DemoEndpoint,
+    is: &DemoEndpoint,
+    now: &DemoSnapshot,
+) -> Option<TransitionKind> {
     match (was.state.breaker, is.state.breaker) {
         (Breaker::Passing, Breaker::Tripped { reason, .. } | Breaker::Probing { reason }) => {
-            Some(Change::Tripped {
+            Some(TransitionKind::Tripped {
                 reason,
                 consecutive_failures: is.state.consecutive_failures,
                 held: is.held(),
@@ -134,7 +138,7 @@ fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot)
             Some(probe_failed(is, until.since(now.wall)))
         }
         (Breaker::Tripped { .. } | Breaker::Probing { .. }, Breaker::Passing) => {
-            Some(Change::Recovered {
+            Some(TransitionKind::Recovered {
                 waiting: is.state.pending,
             })
         }
@@ -144,38 +148,38 @@ fn breaker_change(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot)
     }
 }
 
-fn probe_failed(is: &EndpointSnapshot, next_in: Span) -> Change {
-    Change::ProbeFailed {
+fn probe_failed(is: &DemoEndpoint, next_in: Span) -> TransitionKind {
+    TransitionKind::ProbeFailed {
         next_in,
         held: is.held(),
     }
 }
 
-fn draining(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn draining(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<TransitionKind> {
     let (before, drain) = (was.drain.as_ref()?, is.drain.as_ref()?);
     let is_due =
         before.rates.len() < RATES_BEFORE_REPORT && drain.rates.len() == RATES_BEFORE_REPORT;
-    is_due.then(|| Change::Draining {
+    is_due.then(|| TransitionKind::Draining {
         rates: drain.rates.clone(),
         waiting: is.state.pending,
     })
 }
 
-fn drained(was: &EndpointSnapshot, is: &EndpointSnapshot, now: &Snapshot) -> Option<Change> {
+fn drained(was: &DemoEndpoint, is: &DemoEndpoint, now: &DemoSnapshot) -> Option<TransitionKind> {
     let drain = was.drain.as_ref()?;
     let is_passing = is.state.breaker == Breaker::Passing;
     (is_passing && is.drain.is_none()).then(|| {
         let mut rates = drain.rates.clone();
         rates.push(is.rate());
         let took_ms = now.at.as_millis().saturating_sub(drain.since.as_millis());
-        Change::Drained {
+        TransitionKind::Drained {
             rates,
             took: Span::from_millis(took_ms),
         }
     })
 }
 
-fn died(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
+fn died(was: &DemoEndpoint, is: &DemoEndpoint) -> Option<TransitionKind> {
     let (old, dead) = (was.state.dead.number, is.state.dead);
     let is_due = old < dead.number.min(DEAD_LETTERS_REPORTED_SINGLY)
         || old / DEAD_LETTER_REPORT_INTERVAL < dead.number / DEAD_LETTER_REPORT_INTERVAL;
@@ -187,7 +191,7 @@ fn died(was: &EndpointSnapshot, is: &EndpointSnapshot) -> Option<Change> {
         .find(|dead_letter| !known(dead_letter));
     newest
         .filter(|_| is_due)
-        .map(|dead_letter| Change::DeadLettered {
+        .map(|dead_letter| TransitionKind::DeadLettered {
             dead_letter: dead_letter.clone(),
             dead,
         })
@@ -197,43 +201,43 @@ impl Transition {
     /// Returns the kind of the change, for tools.
     pub fn kind(&self) -> &'static str {
         match self.change {
-            Change::Retried(_) => "retry",
-            Change::Throttled(_) => "throttle",
-            Change::Tripped { .. } => "trip",
-            Change::ProbeFailed { .. } => "failed_probe",
-            Change::Recovered { .. } => "recovery",
-            Change::Draining { .. } => "draining",
-            Change::Drained { .. } => "drained",
-            Change::DeadLettered { .. } => "dead_letter",
+            TransitionKind::Retried(_) => "retry",
+            TransitionKind::Throttled(_) => "throttle",
+            TransitionKind::Tripped { .. } => "trip",
+            TransitionKind::ProbeFailed { .. } => "failed_probe",
+            TransitionKind::Recovered { .. } => "recovery",
+            TransitionKind::Draining { .. } => "draining",
+            TransitionKind::Drained { .. } => "drained",
+            TransitionKind::DeadLettered { .. } => "dead_letter",
         }
     }
 
     /// Returns the id of the delivery, if the change is about one.
     pub fn delivery(&self) -> Option<&str> {
         match &self.change {
-            Change::Retried(success) => Some(&success.delivery),
-            Change::DeadLettered { dead_letter, .. } => Some(&dead_letter.delivery),
-            Change::Throttled(_)
-            | Change::Tripped { .. }
-            | Change::ProbeFailed { .. }
-            | Change::Recovered { .. }
-            | Change::Draining { .. }
-            | Change::Drained { .. } => None,
+            TransitionKind::Retried(success) => Some(&success.delivery),
+            TransitionKind::DeadLettered { dead_letter, .. } => Some(&dead_letter.delivery),
+            TransitionKind::Throttled(_)
+            | TransitionKind::Tripped { .. }
+            | TransitionKind::ProbeFailed { .. }
+            | TransitionKind::Recovered { .. }
+            | TransitionKind::Draining { .. }
+            | TransitionKind::Drained { .. } => None,
         }
     }
 
     /// Returns the change as a sentence, without its endpoint.
     pub fn message(&self) -> String {
         match &self.change {
-            Change::Retried(success) => format!(
+            TransitionKind::Retried(success) => format!(
                 "a delivery failed, was retried and succeeded on attempt {}",
                 success.attempt
             ),
-            Change::Throttled(wait) => format!(
+            TransitionKind::Throttled(wait) => format!(
                 "429: backing off for {} (Retry-After), then sending more slowly",
                 wait.about()
             ),
-            Change::Tripped {
+            TransitionKind::Tripped {
                 reason,
                 consecutive_failures,
                 held,
@@ -254,21 +258,21 @@ impl Transition {
                 };
                 format!("{cause}; {}, none is lost", held_deliveries(*held))
             }
-            Change::ProbeFailed { next_in, held } => format!(
+            TransitionKind::ProbeFailed { next_in, held } => format!(
                 "probe failed, next one in {}; {}",
                 next_in.about(),
                 held_deliveries(*held)
             ),
-            Change::Recovered { waiting } => {
+            TransitionKind::Recovered { waiting } => {
                 format!("probe succeeded; {waiting} held deliveries are sent gradually")
             }
-            Change::Draining { rates, waiting } => {
+            TransitionKind::Draining { rates, waiting } => {
                 format!("recovering: {}; {waiting} still waiting", list_rates(rates))
             }
-            Change::Drained { rates, took } => {
+            TransitionKind::Drained { rates, took } => {
                 format!("backlog drained in {}: {}", took.about(), list_rates(rates))
             }
-            Change::DeadLettered { dead_letter, dead } => format!(
+            TransitionKind::DeadLettered { dead_letter, dead } => format!(
                 "{}{}: a dead letter, {}",
                 dead_letter.event,
                 cause(dead_letter),
@@ -286,28 +290,28 @@ impl Transition {
             "words": self.message(),
         });
         let more = match &self.change {
-            Change::Retried(success) => {
+            TransitionKind::Retried(success) => {
                 json!({"delivery_id": success.delivery, "attempt": success.attempt})
             }
-            Change::Throttled(wait) => json!({"retry_after_ms": wait.as_millis()}),
-            Change::Tripped {
+            TransitionKind::Throttled(wait) => json!({"retry_after_ms": wait.as_millis()}),
+            TransitionKind::Tripped {
                 reason,
                 consecutive_failures,
                 held,
             } => {
                 json!({"reason": reason, "consecutive_failures": consecutive_failures, "held": held})
             }
-            Change::ProbeFailed { next_in, held } => {
+            TransitionKind::ProbeFailed { next_in, held } => {
                 json!({"next_in_ms": next_in.as_millis(), "held": held})
             }
-            Change::Recovered { waiting } => json!({"waiting": waiting}),
-            Change::Draining { rates, waiting } => {
+            TransitionKind::Recovered { waiting } => json!({"waiting": waiting}),
+            TransitionKind::Draining { rates, waiting } => {
                 json!({"per_second": rates, "waiting": waiting})
             }
-            Change::Drained { rates, took } => {
+            TransitionKind::Drained { rates, took } => {
                 json!({"per_second": rates, "took_ms": took.as_millis()})
             }
-            Change::DeadLettered { dead_letter, dead } => json!({
+            TransitionKind::DeadLettered { dead_letter, dead } => json!({
                 "delivery_id": dead_letter.delivery,
                 "event_id": dead_letter.event,
                 "reason": dead_letter.reason,

@@ -52,7 +52,7 @@ fn dead(count: u64) -> EndpointState {
 fn last_transitions(states: Vec<EndpointState>) -> Vec<Transition> {
     let mut states = states.into_iter();
     let first = states.next().expect("at least one state");
-    let mut before = Snapshot::first(Span::ZERO, WALL, 0, vec![first]);
+    let mut before = DemoSnapshot::first(Span::ZERO, WALL, 0, vec![first]);
     let mut found = Vec::new();
     for state in states {
         let at = before.at.plus(Span::from_secs(1));

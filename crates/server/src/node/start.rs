@@ -18,7 +18,7 @@ use posthaste_egress::{Client, ClientSettings, Proxy, Roots};
 use posthaste_engine::maintenance;
 use posthaste_engine::replayer::Replayer;
 use posthaste_engine::vault::{KeySource, Vault, VaultError};
-use posthaste_engine::{Engine, EngineSettings, Phase};
+use posthaste_engine::{Engine, EnginePhase, EngineSettings};
 use posthaste_notify::alerts::{AlertChecker, AlertSettings, EndpointAlerts};
 use posthaste_notify::notifications::{self, Channels, NotificationTasks};
 use posthaste_outbox as outbox;
@@ -296,7 +296,7 @@ async fn start_engine(
         async move { engine.run(settings).await }
     });
     engine.started().await;
-    if engine.phase() == Phase::Stopped {
+    if engine.phase() == EnginePhase::Stopped {
         // It must have failed, because no stop was requested.
         (&mut task).await.expect("the engine does not panic")?;
     }

@@ -26,21 +26,14 @@ async fn filled(directory: &Path, events: usize) -> PathBuf {
         .create_tenant(now, tenant)
         .await
         .expect("the tenant is created");
-    let event = |number: usize| NewEvent {
-        tenant: "acme".parse().expect("an id"),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from(vec![number as u8; 100]),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
+    let event = |number: usize| {
+        NewEvent::new(
+            "acme".parse().expect("an id"),
+            Content::new(
+                "a.b".parse().expect("a type"),
+                Bytes::from(vec![number as u8; 100]),
+            ),
+        )
     };
     for piece in (0..events).collect::<Vec<_>>().chunks(1_000) {
         let piece = piece.iter().map(|number| event(*number)).collect();

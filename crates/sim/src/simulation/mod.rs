@@ -3,7 +3,7 @@
 //!
 //! A run has two phases. The fault phase has traffic, operator actions and faults. In the recovery phase there
 //! are no faults, and every delivery must end in bounded time. Everything is determined by one seed. A run that
-//! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`Failure`].
+//! violates a guarantee is repeated with a trace of its last events; see [`run`] and [`FailedRun`].
 
 mod engine;
 mod workload;
@@ -24,7 +24,7 @@ use crate::disk::{Disk, EndpointRow, Epoch};
 use crate::guarantee_checker::GuaranteeChecker;
 use crate::mutations::Mutation;
 use crate::oracle::BrokenGuarantee;
-use crate::receiver::Receiver;
+use crate::receiver::SimulatedReceiver;
 use crate::scenario::{FAULT_PHASE_MS, RECOVERY_PHASE_MS, SimEndpoint, SimScenario};
 use posthaste_core::event_queue::EventQueue;
 
@@ -35,7 +35,7 @@ const EPOCH: u64 = 1_800_000_000_000;
 
 /// A run that violated a guarantee.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct FailedRun {
     /// The seed, which reproduces the run exactly.
     pub seed: u64,
     /// The violated guarantee and the observation.
@@ -46,7 +46,7 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BrokenGuarantee { oracle, detail } = &self.broken;
         for line in &self.trace {
@@ -89,7 +89,7 @@ impl Summary {
 }
 
 /// Runs the simulation of `seed`, with a mutation if one is given.
-pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Summary, Box<Failure>> {
+pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Summary, Box<FailedRun>> {
     match World::new(seed, mutation, false).run() {
         Ok(summary) => Ok(summary),
         Err(_) => World::new(seed, mutation, true).run(),
@@ -169,7 +169,7 @@ struct World {
     wall_offset_ms: i64,
     disk: Disk,
     keys: BTreeMap<u64, (EventId, Fingerprint)>,
-    receivers: BTreeMap<EndpointId, Receiver>,
+    receivers: BTreeMap<EndpointId, SimulatedReceiver>,
     process: Option<Process>,
     checker: GuaranteeChecker,
     /// Deliveries whose cancellation was requested and not acknowledged yet.
@@ -203,7 +203,8 @@ impl World {
             disk.put_endpoint(*endpoint, row);
         }
         let receivers = scenario.sites.iter();
-        let receivers = receivers.map(|site| (site.endpoint, Receiver::new(site.behaviour)));
+        let receivers =
+            receivers.map(|site| (site.endpoint, SimulatedReceiver::new(site.behaviour)));
         World {
             seed,
             mutation,
@@ -227,7 +228,7 @@ impl World {
         }
     }
 
-    fn run(mut self) -> Result<Summary, Box<Failure>> {
+    fn run(mut self) -> Result<Summary, Box<FailedRun>> {
         self.plan_fault_phase();
         while let Some(event) = self.event_queue.advance(FAULT_PHASE_MS + RECOVERY_PHASE_MS) {
             self.summary.events += 1;
@@ -336,8 +337,8 @@ impl World {
         }
     }
 
-    fn failure(&self) -> Box<Failure> {
-        Box::new(Failure {
+    fn failure(&self) -> Box<FailedRun> {
+        Box::new(FailedRun {
             seed: self.seed,
             broken: self.checker.broken().expect("an oracle has failed").clone(),
             at_ms: self.event_queue.now_ms(),

@@ -169,11 +169,8 @@ pub(super) async fn an_event_is_read_back_byte_for_byte(harness: &dyn Harness) {
     ] {
         let new = NewEvent {
             content: Arc::new(Content {
-                event_type: kind("a.b"),
                 content_type: content_type.map(str::to_owned),
-                payload: Bytes::from_static(payload),
-                trace: None,
-                scheduled_run: None,
+                ..Content::new(kind("a.b"), Bytes::from_static(payload))
             }),
             deliver_at: Some(at(50)),
             ..keyed("acme", &format!("key {payload:?}"), "content")

@@ -123,22 +123,10 @@ pub(super) fn protection() -> ProtectionOverrides {
 }
 
 pub(super) fn event(tenant: &str, event_type: &str) -> NewEvent {
-    NewEvent {
-        tenant: id(tenant),
-        content: Arc::new(Content {
-            event_type: kind(event_type),
-            content_type: None,
-            payload: Bytes::from_static(b"{\"amount\": 1.50}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        id(tenant),
+        Content::new(kind(event_type), Bytes::from_static(b"{\"amount\": 1.50}")),
+    )
 }
 
 /// Creates the trace with this number, with or without vendor state.

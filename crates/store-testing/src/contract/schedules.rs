@@ -514,13 +514,7 @@ pub(super) async fn the_progress_of_an_event_is_known(harness: &dyn Harness) {
     assert_eq!(world.progress(nowhere.id).await, EventProgress::Finished);
     world.add_endpoint(1).await;
     world.add_endpoint(2).await;
-    let content = Content {
-        event_type: kind("a.b"),
-        payload: Bytes::new(),
-        content_type: None,
-        trace: None,
-        scheduled_run: None,
-    };
+    let content = Content::new(kind("a.b"), Bytes::new());
     let sent = NewEvent {
         content: Arc::new(content),
         ..event("acme", "a.b")

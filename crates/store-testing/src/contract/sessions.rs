@@ -1,4 +1,4 @@
-//! Sessions.
+//! Cases about sessions of the dashboard and of portal links.
 //!
 //! A session is found by its hash until it expires or is ended. It ends with its key and with its tenant. Sessions
 //! are unique, are listed by holder, and are removed in small steps after they have expired.

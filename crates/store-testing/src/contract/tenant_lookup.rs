@@ -1,4 +1,4 @@
-//! Owner lookup: the tenant of an id.
+//! Tenant lookup: the tenant of an id.
 //!
 //! API requests name an event, a delivery or an endpoint without its tenant. The store returns the tenant for each
 //! of them, and none for an id that does not exist or that belongs to a deleted tenant.

@@ -1,4 +1,4 @@
-//! Sessions, the audit log and owner lookup in the model.
+//! Sessions, the audit log and tenant lookup in the model.
 //!
 //! Sessions are found by hash until they expire, and end with their key or tenant. Audit entries are written first
 //! and completed once. The owner of an id is looked up in the rows of its kind.

@@ -13,7 +13,7 @@ mod dead_letters;
 mod deliveries;
 mod directory;
 mod events;
-mod outbox;
+mod notifications;
 mod owner_emails;
 mod replays;
 mod retention;

@@ -1,6 +1,6 @@
 //! Converts SQLite rows to column arrays for PostgreSQL.
 //!
-//! Rows are inserted by one statement for many rows, with one array for each column. [`Kind`] says how a column is
+//! Rows are inserted by one statement for many rows, with one array for each column. [`ColumnKind`] says how a column is
 //! made; a value that does not fit is an error.
 
 use posthaste_core::cluster::Shard;
@@ -14,7 +14,7 @@ use crate::sqlite::{Export, id_of_row};
 
 /// The type of a target column, and the source values that it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     /// A `bigint`.
     Long,
     /// An `integer`.
@@ -39,32 +39,34 @@ pub(super) enum Kind {
     ScheduleShard,
 }
 
-impl Kind {
+impl ColumnKind {
     /// The SQL name of an array of this type.
     pub(super) fn array(self) -> &'static str {
         match self {
-            Kind::Long => "bigint[]",
-            Kind::Int => "integer[]",
-            Kind::Small | Kind::Shard | Kind::ScheduleShard => "smallint[]",
-            Kind::Flag => "boolean[]",
-            Kind::Real => "double precision[]",
-            Kind::Text => "text[]",
-            Kind::Bytes => "bytea[]",
-            Kind::Row | Kind::Id => "uuid[]",
+            ColumnKind::Long => "bigint[]",
+            ColumnKind::Int => "integer[]",
+            ColumnKind::Small | ColumnKind::Shard | ColumnKind::ScheduleShard => "smallint[]",
+            ColumnKind::Flag => "boolean[]",
+            ColumnKind::Real => "double precision[]",
+            ColumnKind::Text => "text[]",
+            ColumnKind::Bytes => "bytea[]",
+            ColumnKind::Row | ColumnKind::Id => "uuid[]",
         }
     }
 
     /// Creates an empty column of this type.
     fn column(self) -> Column {
         match self {
-            Kind::Long => Column::Long(Vec::new()),
-            Kind::Int => Column::Int(Vec::new()),
-            Kind::Small | Kind::Shard | Kind::ScheduleShard => Column::Small(Vec::new()),
-            Kind::Flag => Column::Flag(Vec::new()),
-            Kind::Real => Column::Real(Vec::new()),
-            Kind::Text => Column::Text(Vec::new()),
-            Kind::Bytes => Column::Bytes(Vec::new()),
-            Kind::Row | Kind::Id => Column::Id(Vec::new()),
+            ColumnKind::Long => Column::Long(Vec::new()),
+            ColumnKind::Int => Column::Int(Vec::new()),
+            ColumnKind::Small | ColumnKind::Shard | ColumnKind::ScheduleShard => {
+                Column::Small(Vec::new())
+            }
+            ColumnKind::Flag => Column::Flag(Vec::new()),
+            ColumnKind::Real => Column::Real(Vec::new()),
+            ColumnKind::Text => Column::Text(Vec::new()),
+            ColumnKind::Bytes => Column::Bytes(Vec::new()),
+            ColumnKind::Row | ColumnKind::Id => Column::Id(Vec::new()),
         }
     }
 }
@@ -99,7 +101,10 @@ impl Column {
 }
 
 /// Converts rows to columns of these types.
-pub(super) fn columns(kinds: &[Kind], rows: Vec<Vec<Value>>) -> Result<Vec<Column>, CopyError> {
+pub(super) fn columns(
+    kinds: &[ColumnKind],
+    rows: Vec<Vec<Value>>,
+) -> Result<Vec<Column>, CopyError> {
     let mut columns: Vec<Column> = kinds.iter().map(|kind| kind.column()).collect();
     for row in rows {
         let mut values = row.into_iter();
@@ -114,7 +119,7 @@ pub(super) fn columns(kinds: &[Kind], rows: Vec<Vec<Value>>) -> Result<Vec<Colum
 }
 
 fn push(
-    kind: Kind,
+    kind: ColumnKind,
     column: &mut Column,
     values: &mut impl Iterator<Item = Value>,
 ) -> Result<(), CopyError> {
@@ -124,11 +129,11 @@ fn push(
     match column {
         Column::Long(column) => column.push(long(value)?),
         Column::Int(column) => column.push(narrow(long(value)?)?),
-        Column::Small(column) if kind == Kind::Shard => {
+        Column::Small(column) if kind == ColumnKind::Shard => {
             let shard = |id| Shard::of(EndpointId(id)).number();
             column.push(narrow(id(value)?.map(|id| i64::from(shard(id))))?);
         }
-        Column::Small(column) if kind == Kind::ScheduleShard => {
+        Column::Small(column) if kind == ColumnKind::ScheduleShard => {
             let schedule = values
                 .next()
                 .ok_or_else(|| unexpected("a column too few"))?;
@@ -151,7 +156,7 @@ fn push(
             }
         }),
         Column::Bytes(column) => column.push(blob(value)?),
-        Column::Id(column) if kind == Kind::Row => {
+        Column::Id(column) if kind == ColumnKind::Row => {
             let tail = values
                 .next()
                 .ok_or_else(|| unexpected("a column too few"))?;
@@ -235,7 +240,11 @@ mod tests {
             Value::Blob(id.to_be_bytes().to_vec()),
             Value::Null,
         ];
-        let columns = columns(&[Kind::Row, Kind::Id, Kind::Id], vec![row]).unwrap();
+        let columns = columns(
+            &[ColumnKind::Row, ColumnKind::Id, ColumnKind::Id],
+            vec![row],
+        )
+        .unwrap();
         let ids: Vec<_> = columns
             .iter()
             .map(|column| {
@@ -251,11 +260,11 @@ mod tests {
     #[test]
     fn unexpected_values_are_errors() {
         let read = |kind, value| columns(&[kind], vec![vec![value]]);
-        assert!(read(Kind::Small, Value::Integer(40_000)).is_err());
-        assert!(read(Kind::Long, Value::Text("7".to_owned())).is_err());
-        assert!(read(Kind::Id, Value::Blob(vec![0; 15])).is_err());
-        assert!(read(Kind::Row, Value::Integer(1)).is_err());
+        assert!(read(ColumnKind::Small, Value::Integer(40_000)).is_err());
+        assert!(read(ColumnKind::Long, Value::Text("7".to_owned())).is_err());
+        assert!(read(ColumnKind::Id, Value::Blob(vec![0; 15])).is_err());
+        assert!(read(ColumnKind::Row, Value::Integer(1)).is_err());
         assert!(columns(&[], vec![vec![Value::Null]]).is_err());
-        assert!(read(Kind::Flag, Value::Integer(1)).is_ok());
+        assert!(read(ColumnKind::Flag, Value::Integer(1)).is_ok());
     }
 }

@@ -37,7 +37,7 @@ use verification::COUNTED;
 
 /// The target database, and the way to connect to it.
 #[derive(Clone)]
-pub struct Destination {
+pub struct CopyDestination {
     /// The database.
     pub server: ServerUrl,
     /// Opens connections to it.
@@ -46,7 +46,7 @@ pub struct Destination {
 
 /// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CopyProgress {
     /// The name of the rows being copied, such as "events".
     pub what: &'static str,
     /// Number of rows copied.
@@ -129,8 +129,8 @@ impl From<rusqlite::Error> for CopyError {
 /// Copies a file into an empty database, or resumes an interrupted copy, and compares the counts. Blocks.
 pub fn copy(
     from: &Path,
-    to: &Destination,
-    mut report: impl FnMut(Progress),
+    to: &CopyDestination,
+    mut report: impl FnMut(CopyProgress),
 ) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
@@ -154,7 +154,7 @@ pub fn copy(
 }
 
 /// Counts the rows on both sides, and changes nothing. Blocks.
-pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError> {
+pub fn verify(from: &Path, to: &CopyDestination) -> Result<Vec<RowCounts>, CopyError> {
     let export = Export::open(from)?;
     block(async {
         let target = TargetDatabase::inspect(to).await?;
@@ -166,19 +166,19 @@ pub fn verify(from: &Path, to: &Destination) -> Result<Vec<RowCounts>, CopyError
 }
 
 /// Returns the master keys that the nodes of a database share, if there are any. Blocks.
-pub fn shared_keys(to: &Destination) -> Result<Option<String>, CopyError> {
+pub fn shared_keys(to: &CopyDestination) -> Result<Option<String>, CopyError> {
     block(async { TargetDatabase::inspect(to).await?.shared_keys().await })
 }
 
 /// Stores master keys for all nodes of a database, unless there are some. Returns whether it did. Blocks.
-pub fn copy_master_keys(to: &Destination, keys: &str) -> Result<bool, CopyError> {
+pub fn copy_master_keys(to: &CopyDestination, keys: &str) -> Result<bool, CopyError> {
     block(async { TargetDatabase::inspect(to).await?.place_keys(keys).await })
 }
 
 async fn carry(
     export: &Export,
     target: &mut TargetDatabase,
-    report: &mut impl FnMut(Progress),
+    report: &mut impl FnMut(CopyProgress),
 ) -> Result<(), CopyError> {
     let endpoints = export.endpoints()?;
     for stage in &STAGES {
@@ -189,7 +189,7 @@ async fn carry(
             stage.table, stage.key
         );
         let mut done = export.number(&sql)? as u64;
-        report(Progress {
+        report(CopyProgress {
             what: stage.name,
             done,
             total,
@@ -199,7 +199,7 @@ async fn carry(
             target.write(stage.name, piece.up_to, parts).await?;
             above = piece.up_to;
             done += piece.rows;
-            report(Progress {
+            report(CopyProgress {
                 what: stage.name,
                 done,
                 total,

@@ -1,6 +1,6 @@
 //! The stages that copy schedules and their runs.
 
-use super::columns::Kind::{Id, Int, Long, ScheduleShard, Small, Text};
+use super::columns::ColumnKind::{Id, Int, Long, ScheduleShard, Small, Text};
 use super::stages::{Part, Shape, Stage};
 
 /// Schedules. Those of deleted tenants do not exist any more.

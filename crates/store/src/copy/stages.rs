@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use rustc_hash::FxHashMap;
 
 use super::CopyError;
-use super::columns::{Column, Kind, columns, targets};
+use super::columns::{Column, ColumnKind, columns, targets};
 use super::schedule_stages::{SCHEDULE_RUNS, SCHEDULES};
 use crate::sqlite::{Export, Piece, read_list};
 
@@ -33,7 +33,7 @@ pub(super) struct Stage {
 /// The rows of a range that go into one table.
 pub(super) struct Part {
     pub(super) table: &'static str,
-    pub(super) columns: &'static [(&'static str, Kind)],
+    pub(super) columns: &'static [(&'static str, ColumnKind)],
     /// Selects the rows with a key above `?1` up to `?2`.
     pub(super) sql: &'static str,
     pub(super) shape: Shape,
@@ -55,7 +55,7 @@ pub(super) enum Shape {
 /// Rows for one table.
 pub(super) struct Rows {
     pub(super) table: &'static str,
-    pub(super) names: Vec<(&'static str, Kind)>,
+    pub(super) names: Vec<(&'static str, ColumnKind)>,
     pub(super) columns: Vec<Column>,
     pub(super) count: usize,
 }
@@ -84,7 +84,7 @@ impl Stage {
             for row in export.rows(part.sql, piece)? {
                 part.shape.write(row, export, endpoints, &mut rows)?;
             }
-            let kinds: Vec<Kind> = part.columns.iter().map(|(_, kind)| *kind).collect();
+            let kinds: Vec<ColumnKind> = part.columns.iter().map(|(_, kind)| *kind).collect();
             read.push(Rows {
                 table: part.table,
                 names: part.columns.to_vec(),
@@ -142,7 +142,7 @@ impl Shape {
     }
 }
 
-use Kind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
+use ColumnKind::{Bytes, Flag, Id, Int, Long, Real, Row, Shard, Small, Text};
 
 /// All stages, in the order of references between the tables.
 pub(super) const STAGES: [Stage; 15] = [
@@ -582,7 +582,7 @@ pub(super) const STAGES: [Stage; 15] = [
     SCHEDULE_RUNS,
 ];
 
-const KEYS: &[(&str, Kind)] = &[
+const KEYS: &[(&str, ColumnKind)] = &[
     ("id", Id),
     ("tenant_no", Long),
     ("name", Text),

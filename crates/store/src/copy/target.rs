@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::stages::Rows;
-use super::{CopyError, Destination};
+use super::{CopyDestination, CopyError};
 use crate::postgres::{COPIED_FROM, COPY_DONE, CopyConnection, DbError, Id, Params};
 use crate::sqlite::Export;
 
@@ -36,7 +36,7 @@ pub(super) struct TargetDatabase {
 
 impl TargetDatabase {
     /// Opens it for writing, migrates it to the newest schema version, and excludes all other users.
-    pub(super) async fn open(to: &Destination) -> Result<TargetDatabase, CopyError> {
+    pub(super) async fn open(to: &CopyDestination) -> Result<TargetDatabase, CopyError> {
         let conn = CopyConnection::open(&to.server, &to.dial).await?;
         let mut target = TargetDatabase {
             conn,
@@ -58,7 +58,7 @@ impl TargetDatabase {
     }
 
     /// Opens it for reading, without excluding other users. Migrates it as well.
-    pub(super) async fn inspect(to: &Destination) -> Result<TargetDatabase, CopyError> {
+    pub(super) async fn inspect(to: &CopyDestination) -> Result<TargetDatabase, CopyError> {
         Ok(TargetDatabase {
             conn: CopyConnection::open(&to.server, &to.dial).await?,
             _lock_connection: None,

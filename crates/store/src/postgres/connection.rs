@@ -16,7 +16,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Statement};
 
 use super::db_error::DbError;
-use super::dial::{ServerAddress, ServerUrl, Wire};
+use super::dial::{ByteStream, ServerAddress, ServerUrl};
 use super::settings::PostgresSettings;
 use super::statement_cache::StatementCache;
 use crate::StoreError;
@@ -48,7 +48,7 @@ pub(super) const MIN_SERVER_VERSION: u32 = 130_000;
 pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The I/O half of a connection. The task that opened the connection must poll it.
-pub(super) type ConnectionDriver = Connection<Box<dyn Wire>, NoTlsStream>;
+pub(super) type ConnectionDriver = Connection<Box<dyn ByteStream>, NoTlsStream>;
 
 /// A connection to the server.
 pub(super) struct PgConnection {

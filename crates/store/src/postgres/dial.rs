@@ -73,12 +73,12 @@ pub struct Tls {
 }
 
 /// A bidirectional byte stream.
-pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// The future that [`Dial::dial`] returns.
-pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
+pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
 
 /// Opens connections to a server.
 pub trait Dial: Send + Sync {

@@ -50,7 +50,9 @@ pub use admin_connection::Session;
 pub(crate) use connection::Params;
 pub(crate) use copy_connection::CopyConnection;
 pub(crate) use db_error::DbError;
-pub use dial::{Dial, DialFuture, ServerAddress, ServerUrl, ServerUrlError, Tls, TlsMode, Wire};
+pub use dial::{
+    ByteStream, Dial, DialFuture, ServerAddress, ServerUrl, ServerUrlError, Tls, TlsMode,
+};
 pub(crate) use schema::columns::Id;
 pub(crate) use schema::meta::{COPIED_FROM, COPY_DONE};
 pub use schema::schema_sql;

@@ -14,13 +14,13 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use super::delivery_rows::{from_json, parse, to_json};
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::outbox::{self, scope};
-use super::readers::ReadKind;
+use super::notifications::{self, scope};
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::alert::{RAISED, RESOLVED};
 use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
+use crate::read_duration::ReadDuration;
 use crate::{
     ALERT_RETENTION, Alert, AlertFilter, Alerts, Answer, CreateResult, Page, PageRequest,
     SubjectScope,
@@ -43,24 +43,24 @@ impl Alerts for SqliteStore {
         filter: AlertFilter,
         page: PageRequest<AlertId>,
     ) -> Answer<Page<Alert, AlertId>> {
-        self.read(ReadKind::Long, move |conn| list(conn, &filter, page))
+        self.read(ReadDuration::Long, move |conn| list(conn, &filter, page))
     }
 
     fn open_alerts(&self) -> Answer<BTreeMap<AlertName, u64>> {
-        self.read(ReadKind::Long, open)
+        self.read(ReadDuration::Long, open)
     }
 
     fn stored_bytes(&self) -> Answer<Option<u64>> {
-        self.read(ReadKind::Quick, |conn| stored(conn).map(Some))
+        self.read(ReadDuration::Quick, |conn| stored(conn).map(Some))
     }
 
     fn oldest_pending_notification(&self) -> Answer<Option<Timestamp>> {
-        self.read(ReadKind::Quick, pending_notifications)
+        self.read(ReadDuration::Quick, pending_notifications)
     }
 
     fn unsent_since(&self, recipients: Vec<String>) -> Answer<Option<Timestamp>> {
         let recipients = to_json(&recipients);
-        self.read(ReadKind::Long, move |conn| unsent(conn, &recipients))
+        self.read(ReadDuration::Long, move |conn| unsent(conn, &recipients))
     }
 }
 
@@ -136,7 +136,7 @@ fn notify(
     name: &str,
     alert: &Alert,
 ) -> rusqlite::Result<()> {
-    outbox::add_notification(conn, now, scope, name, &alert.notification_detail())
+    notifications::add_notification(conn, now, scope, name, &alert.notification_detail())
 }
 
 /// The columns that [`read`] needs: five of the alert, its tenant, whether its object is deleted, then those of its
@@ -286,7 +286,7 @@ pub(super) fn delete_expired(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::outbox::SCOPE_COLUMNS;
+    use crate::sqlite::notifications::SCOPE_COLUMNS;
 
     #[test]
     fn the_columns_are_read_where_they_are() {

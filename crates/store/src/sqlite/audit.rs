@@ -11,12 +11,12 @@ use super::codes::Code;
 use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::audit::{OutcomeCode, first_kept, fitted};
 use crate::codes::{at, ms, sql_limit};
 use crate::page::{cut, one_more};
+use crate::read_duration::ReadDuration;
 use crate::{
     ActionInterface, Answer, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome,
     AuditScope, CreateResult, Page, PageRequest,
@@ -43,7 +43,7 @@ impl AuditLog for SqliteStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadKind::Long, move |conn| list(conn, &filter, page))
+        self.read(ReadDuration::Long, move |conn| list(conn, &filter, page))
     }
 }
 

@@ -14,13 +14,13 @@ use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, SearchScope, Source};
-use super::readers::ReadKind;
 use super::replays::ReplayTarget;
 use super::row_keys::{AFTER_ALL_KEYS, Key, id_at, key_of, look_up};
 use super::schema::meta;
 use super::store::SqliteStore;
 use super::{dead_letters, endpoints, event_rows};
 use crate::codes::{at, ms};
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AttemptEntry, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, EventFilter, Lists,
     Page, PageRequest, StoredDelivery, StoredEvent, StoredStatus,
@@ -34,7 +34,7 @@ const MIN_KEYS: usize = 64;
 
 impl Lists for SqliteStore {
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             event_rows::event(conn, &tenant, event)
         })
     }
@@ -45,7 +45,7 @@ impl Lists for SqliteStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             events(conn, &tenant, &filter, page)
         })
     }
@@ -55,7 +55,7 @@ impl Lists for SqliteStore {
         tenant: TenantId,
         id: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read(ReadKind::Quick, move |conn| delivery(conn, &tenant, id))
+        self.read(ReadDuration::Quick, move |conn| delivery(conn, &tenant, id))
     }
 
     fn deliveries(
@@ -64,7 +64,7 @@ impl Lists for SqliteStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             deliveries(conn, &tenant, filter, page)
         })
     }
@@ -75,7 +75,7 @@ impl Lists for SqliteStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadLetterGroupKey>,
     ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             dead_letters::dead_letter_groups(conn, &tenant, endpoint, page)
         })
     }

@@ -10,8 +10,7 @@ use serde_json::json;
 
 use super::delivery_rows::{endpoint_id, parse};
 use super::directory::live_tenant;
-use super::outbox::add_notification;
-use super::readers::ReadKind;
+use super::notifications::add_notification;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms};
@@ -19,6 +18,7 @@ use crate::owner_emails::{
     CONFIRMATION_INTERVAL, EMAIL_LIMIT_REACHED, EmailUsage, MAX_CONFIRMATION_PAUSE,
     StoredConfirmation, address_key, day_of,
 };
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, ConfirmationRequest, ConfirmationResult, EmailAllowance, EmailResult, KeyHash,
     OwnerEmailLimits, OwnerEmails,
@@ -29,7 +29,7 @@ const MAX_EXPIRED: i64 = 100;
 
 impl OwnerEmails for SqliteStore {
     fn is_owner_confirmed(&self, tenant: TenantId, recipient: String) -> Answer<bool> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             conn.prepare_cached(
                 "SELECT EXISTS (SELECT 1 FROM endpoints WHERE tenant_no = \
                  (SELECT no FROM tenants WHERE id = ?1 AND deleted = 0) AND lower(owner_email) = ?2 \
@@ -101,7 +101,7 @@ impl OwnerEmails for SqliteStore {
     }
 
     fn confirmation(&self, now: Timestamp, token: KeyHash) -> Answer<Option<ConfirmationRequest>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             let found = with_token(conn, token)?;
             let valid = found.filter(|(_, stored)| stored.expires_at > now);
             Ok(valid.map(|(_, stored)| stored.request))

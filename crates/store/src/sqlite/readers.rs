@@ -14,6 +14,7 @@ use rusqlite::Connection;
 
 use super::group_commit::store_error;
 use super::open::open_reader;
+use crate::read_duration::ReadDuration;
 use crate::{Done, StoreError};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -29,17 +30,6 @@ const ENDLESS_THREADS: usize = 1;
 const MAX_WAITING_READS: usize = 16_384;
 
 type Job = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
-
-/// The expected duration of a read; each has its own queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadKind {
-    /// A point read: a few rows.
-    Quick,
-    /// A list: up to thousands of rows.
-    Long,
-    /// A scan: possibly all rows, so no other kind of read waits behind it.
-    Endless,
-}
 
 /// The read queues and their threads.
 pub(super) struct Readers {
@@ -88,15 +78,15 @@ impl Readers {
     }
 
     /// Runs `read` on a reader thread and passes the result to `done`.
-    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F, done: Done<T>)
+    pub(super) fn read<T, F>(&self, duration: ReadDuration, read: F, done: Done<T>)
     where
         T: 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let queue = match kind {
-            ReadKind::Quick => &self.quick,
-            ReadKind::Long => &self.long,
-            ReadKind::Endless => &self.endless,
+        let queue = match duration {
+            ReadDuration::Quick => &self.quick,
+            ReadDuration::Long => &self.long,
+            ReadDuration::Endless => &self.endless,
         };
         queue.push(Box::new(move |conn| {
             done(conn.and_then(|conn| snapshot(conn, read).map_err(|error| store_error(&error))));

@@ -18,7 +18,7 @@ use super::delivery_rows::{self, DeliveryRow, RoundChange, to_json};
 use super::endpoints::{self, find};
 use super::group_commit::{WriteContext, is_unreadable};
 use super::row_keys::{Key, key_of, look_up};
-use super::{event_rows, outbox, stats};
+use super::{event_rows, notifications, stats};
 use crate::codes::sql_limit;
 use crate::delivery_state::{
     MAX_UNREADABLE_ROWS, expired_now, fail_waiting, failed_with, status_of,
@@ -136,7 +136,7 @@ fn record_attempt(
     }
     for change in &attempt.endpoint_changes {
         let detail = detail_of(*change);
-        outbox::add_notification(
+        notifications::add_notification(
             context.conn,
             now,
             before.endpoint_no,

@@ -1,4 +1,4 @@
-//! Replays.
+//! Starts, steps, lists and cancels replays.
 //!
 //! The list of what a replay will send is fixed when it starts: pairs of event and endpoint ([`ReplayTarget`]), packed
 //! into a few rows. Its steps process the list in order and store their position. So a replay continues after a

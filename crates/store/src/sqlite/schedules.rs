@@ -18,12 +18,12 @@ use super::delivery_rows::parse;
 use super::directory::live_tenant;
 use super::event_rows::deliveries_of;
 use super::group_commit::WriteContext;
-use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
 use crate::fair_queue::QueueClass;
 use crate::page::{cut, one_more};
+use crate::read_duration::ReadDuration;
 use crate::reply::reply_channel;
 use crate::retention::has_expired;
 use crate::{
@@ -67,7 +67,7 @@ impl Schedules for SqliteStore {
     }
 
     fn schedule(&self, tenant: TenantId, schedule: ScheduleId) -> Answer<Option<StoredSchedule>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             let sql =
                 format!("SELECT {COLUMNS} FROM schedules s WHERE s.tenant_no = ?1 AND s.id = ?2");
             let tenant_no = live_tenant(conn, &tenant)?;
@@ -84,7 +84,7 @@ impl Schedules for SqliteStore {
         tenant: TenantId,
         page: PageRequest<(Timestamp, ScheduleId)>,
     ) -> Answer<Page<StoredSchedule, (Timestamp, ScheduleId)>> {
-        self.read(ReadKind::Long, move |conn| list(conn, &tenant, &page))
+        self.read(ReadDuration::Long, move |conn| list(conn, &tenant, &page))
     }
 
     fn schedule_runs(
@@ -93,13 +93,13 @@ impl Schedules for SqliteStore {
         schedule: ScheduleId,
         page: PageRequest<u64>,
     ) -> Answer<Page<StoredRun, u64>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             runs(conn, &tenant, &schedule, page)
         })
     }
 
     fn due_schedules(&self, now: Timestamp, selection: DueSelection) -> Answer<DueSchedules> {
-        self.read(ReadKind::Quick, move |conn| due(conn, now, &selection))
+        self.read(ReadDuration::Quick, move |conn| due(conn, now, &selection))
     }
 
     fn advance_schedule(
@@ -142,7 +142,7 @@ impl Schedules for SqliteStore {
     }
 
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             let events = events.iter();
             events
                 .map(|(tenant, event)| progress_of(conn, tenant, *event))
@@ -151,7 +151,7 @@ impl Schedules for SqliteStore {
     }
 
     fn failing_schedules(&self, limit: usize) -> Answer<u64> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             // The condition of the index; 0 is the status of an active schedule.
             conn.prepare_cached(
                 "SELECT count(*) FROM (SELECT 1 FROM schedules WHERE failed_runs > 2 AND status = 0 LIMIT ?1)",

@@ -8,11 +8,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::directory::live_tenant;
 use super::group_commit::WriteContext;
-use super::outbox;
-use super::readers::ReadKind;
+use super::notifications;
 use super::row_keys::id_bytes;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
+use crate::read_duration::ReadDuration;
 use crate::stats::{CountedScopes, by_bucket};
 use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
@@ -35,7 +35,7 @@ impl StatsStore for SqliteStore {
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             read(conn, &scope, width, since)
         })
     }
@@ -46,7 +46,7 @@ impl StatsStore for SqliteStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(SubjectScope, StatCounters)>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             failing(conn, width, since, limit)
         })
     }
@@ -208,7 +208,7 @@ fn failing(
          GROUP BY w.scope ORDER BY w.much DESC, w.scope"
     ))?
     .query_map(params![width.code(), ms(since), sql_limit(limit)], |row| {
-        Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)?))
+        Ok((notifications::scope(row, StatCounters::COLUMNS)?, counters(row)?))
     })?
     .collect()
 }

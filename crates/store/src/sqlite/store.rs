@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::accept::AcceptTask;
 use super::counts::DeliveryCounts;
 use super::group_commit::{Task, WriteContext, set_number};
-use super::readers::{ReadKind, Readers};
+use super::readers::Readers;
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
@@ -28,6 +28,7 @@ use super::{
 };
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
+use crate::read_duration::ReadDuration;
 use crate::reply::reply_channel;
 use crate::thread_end::ThreadEnd;
 use crate::{
@@ -102,13 +103,13 @@ impl SqliteStore {
         answer
     }
 
-    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, duration: ReadDuration, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (done, answer) = reply_channel();
-        self.readers.read(kind, read, done);
+        self.readers.read(duration, read, done);
         answer
     }
 }
@@ -150,7 +151,7 @@ impl Store for SqliteStore {
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             directory::tenant(conn, &tenant)
         })
     }
@@ -159,7 +160,9 @@ impl Store for SqliteStore {
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(ReadKind::Long, move |conn| directory::tenants(conn, &page))
+        self.read(ReadDuration::Long, move |conn| {
+            directory::tenants(conn, &page)
+        })
     }
 
     fn create_key(&self, _now: Timestamp, key: ApiKey) -> Answer<CreateResult> {
@@ -175,7 +178,7 @@ impl Store for SqliteStore {
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(ReadKind::Quick, move |conn| directory::key(conn, hash))
+        self.read(ReadDuration::Quick, move |conn| directory::key(conn, hash))
     }
 
     fn keys(
@@ -183,7 +186,7 @@ impl Store for SqliteStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             directory::keys(conn, tenant.as_ref(), page)
         })
     }
@@ -199,7 +202,9 @@ impl Store for SqliteStore {
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
-        self.read(ReadKind::Quick, move |conn| sessions::find(conn, now, hash))
+        self.read(ReadDuration::Quick, move |conn| {
+            sessions::find(conn, now, hash)
+        })
     }
 
     fn sessions(
@@ -208,7 +213,7 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<SessionId>,
     ) -> Answer<Page<LoginSession, SessionId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             sessions::list(conn, now, &tenant, page)
         })
     }
@@ -220,7 +225,7 @@ impl Store for SqliteStore {
     }
 
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             tenant_lookup::tenant_of(conn, named)
         })
     }
@@ -243,13 +248,13 @@ impl Store for SqliteStore {
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             endpoints::endpoint(conn, endpoint)
         })
     }
 
     fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             origins::origin_endpoint(conn, &tenant, &url)
         })
     }
@@ -259,13 +264,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             endpoints::endpoints(conn, &tenant, page)
         })
     }
 
     fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             endpoints::attention_list(conn, tenant.as_ref(), limit)
         })
     }
@@ -299,13 +304,13 @@ impl Store for SqliteStore {
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             usage::usage(conn, now, &tenant)
         })
     }
 
     fn content(&self, event: EventId) -> Answer<Option<(Timestamp, Arc<Content>)>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             event_rows::content(conn, event)
         })
     }
@@ -324,7 +329,7 @@ impl Store for SqliteStore {
     }
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
-        self.read(ReadKind::Long, fetch::unfinished)
+        self.read(ReadDuration::Long, fetch::unfinished)
     }
 
     fn fetch(
@@ -334,7 +339,7 @@ impl Store for SqliteStore {
         limit: usize,
         ordered: bool,
     ) -> Answer<Fetched> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             fetch::fetch(conn, endpoint, due_by, limit, ordered)
         })
     }
@@ -381,7 +386,7 @@ impl Store for SqliteStore {
                 }
             };
             let search = move |conn: &Connection| replays::plan(conn, &of, &by);
-            readers.read(ReadKind::Endless, search, Box::new(insert));
+            readers.read(ReadDuration::Endless, search, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
         self.queue.push(class, Box::new(barrier));
@@ -389,7 +394,7 @@ impl Store for SqliteStore {
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        self.read(ReadKind::Endless, move |conn| {
+        self.read(ReadDuration::Endless, move |conn| {
             Ok(replays::plan(conn, &tenant, &filter)?.count())
         })
     }
@@ -415,7 +420,7 @@ impl Store for SqliteStore {
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(ReadKind::Quick, move |conn| {
+        self.read(ReadDuration::Quick, move |conn| {
             replays::replay(conn, &tenant, replay)
         })
     }
@@ -425,13 +430,13 @@ impl Store for SqliteStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             replays::replays(conn, &tenant, page)
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(ReadKind::Long, replays::running)
+        self.read(ReadDuration::Long, replays::running)
     }
 
     fn counts(&self) -> Answer<Counts> {
@@ -448,7 +453,7 @@ impl Store for SqliteStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(ReadKind::Long, move |conn| {
+        self.read(ReadDuration::Long, move |conn| {
             fetch::retrying_since(conn, &tenants, since, limit)
         })
     }

@@ -3,15 +3,15 @@
 use posthaste_core::time::{StoredClock, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::readers::ReadKind;
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::Answer;
+use crate::read_duration::ReadDuration;
 
 impl SqliteStore {
     /// Returns what is stored about the clock.
     pub fn stored_clock(&self) -> Answer<StoredClock> {
-        self.read(ReadKind::Quick, |conn| {
+        self.read(ReadDuration::Quick, |conn| {
             Ok(StoredClock {
                 lead_until: read(conn, meta::CLOCK_LEAD_UNTIL)?,
                 saved_at: read(conn, meta::CLOCK_SAVED_AT)?,

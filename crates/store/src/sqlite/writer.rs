@@ -21,7 +21,7 @@ use super::group_commit::{
 };
 use super::history::History;
 use super::lock::Lock;
-use super::outbox;
+use super::notifications;
 use super::readers::Readers;
 use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
@@ -267,7 +267,7 @@ impl Writer {
                 }
             }
         }
-        outbox::write_failures(&mut context)?;
+        notifications::write_failures(&mut context)?;
         stats::write_changes(&mut context)?;
         self.meters.write(&self.conn)?;
         finish(&self.conn, &self.faults)

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use posthaste_store::postgres::{Dial, DialFuture, ServerAddress, Tls, Wire};
+use posthaste_store::postgres::{ByteStream, Dial, DialFuture, ServerAddress, Tls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::postgres::PlainDial;
@@ -76,7 +76,7 @@ impl Dial for DatabaseLink {
         let dialled = PlainDial.dial(place, tls);
         Box::pin(async move {
             std::future::poll_fn(|context| link.poll_open(context)).await;
-            let wire: Box<dyn Wire> = Box::new(Gated {
+            let wire: Box<dyn ByteStream> = Box::new(Gated {
                 link: link.clone(),
                 generation: link.generation(),
                 awaits_answer: false,
@@ -92,7 +92,7 @@ struct Gated {
     generation: u64,
     /// True if something was written since the last read.
     awaits_answer: bool,
-    wire: Box<dyn Wire>,
+    wire: Box<dyn ByteStream>,
 }
 
 impl Gated {

@@ -1,6 +1,5 @@
 //! Shards that are released while events of a tenant with a quota wait.
 
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -18,22 +17,13 @@ fn tenant() -> Tenant {
 }
 
 fn event() -> NewEvent {
-    NewEvent {
-        tenant: "acme".parse().expect("a name"),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        "acme".parse().expect("a name"),
+        Content::new(
+            "invoice.paid".parse().expect("a type"),
+            Bytes::from_static(b"{}"),
+        ),
+    )
 }
 
 /// Events routed while this node owned the shards are committed before the shards go to another node, which reads

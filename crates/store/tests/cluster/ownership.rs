@@ -1,7 +1,5 @@
 //! Writes that require ownership, and notifications to the owner about new deliveries.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use posthaste_core::classify::{HttpStatus, Outcome};
 use posthaste_core::cluster::Shard;
@@ -41,22 +39,10 @@ fn make(node: &Node, endpoint: EndpointId) {
 }
 
 fn accept(node: &Node) {
-    let event = NewEvent {
-        tenant: "acme".parse().expect("a name"),
-        content: Arc::new(Content {
-            event_type: "a.b".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    };
+    let event = NewEvent::new(
+        "acme".parse().expect("a name"),
+        Content::new("a.b".parse().expect("a type"), Bytes::from_static(b"{}")),
+    );
     let ingest = wait(node.store.accept(NOW, vec![event])).expect("it is accepted");
     assert!(matches!(ingest, AcceptResult::Done(_)), "{ingest:?}");
 }

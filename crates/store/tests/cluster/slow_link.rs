@@ -3,7 +3,6 @@
 //! The link is a TCP proxy that delays everything. While the slow node writes, a quick node accepts events one after the
 //! other. An accept that waits for a lock that the slow node holds during a round trip takes at least as long as that.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,22 +66,13 @@ fn endpoint(id: EndpointId) -> Endpoint {
 }
 
 fn event() -> NewEvent {
-    NewEvent {
-        tenant: "acme".parse().expect("a name"),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        "acme".parse().expect("a name"),
+        Content::new(
+            "invoice.paid".parse().expect("a type"),
+            Bytes::from_static(b"{}"),
+        ),
+    )
 }
 
 /// An operation of the slow node.

@@ -152,7 +152,7 @@ impl StatsStore for Flawed {
     }
 }
 
-impl Outbox for Flawed {
+impl Notifications for Flawed {
     right! {
         notifications(after: u64, limit: usize) -> Answer<Vec<Notification>>;
         last_processed_notification() -> Answer<u64>;

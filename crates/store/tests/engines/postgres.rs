@@ -7,7 +7,7 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::{Tick, Timestamp};
 use posthaste_store::postgres::{
-    Dial, DialFuture, PostgresSettings, PostgresStore, ServerAddress, ServerUrl, Tls, Wire,
+    ByteStream, Dial, DialFuture, PostgresSettings, PostgresStore, ServerAddress, ServerUrl, Tls,
 };
 use posthaste_store::{Change, ClusterEvents, Done, HandOver, Store, StoreSettings};
 use posthaste_store_testing::contract::Harness;
@@ -20,7 +20,7 @@ impl Dial for PlainDial {
     fn dial(&self, place: &ServerAddress, _: &Tls) -> DialFuture {
         let place = place.clone();
         Box::pin(async move {
-            let wire: Box<dyn Wire> = match place {
+            let wire: Box<dyn ByteStream> = match place {
                 ServerAddress::Tcp { host, port } => {
                     let stream = tokio::net::TcpStream::connect((host, port)).await?;
                     stream.set_nodelay(true)?;

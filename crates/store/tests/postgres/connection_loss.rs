@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::id::EndpointId;
 use posthaste_core::time::Timestamp;
-use posthaste_store::postgres::{Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls, Wire};
+use posthaste_store::postgres::{
+    ByteStream, Dial, DialFuture, ReconnectBackoff, ServerAddress, Tls,
+};
 use posthaste_store::{
     BucketWidth, CreateResult, StatsStore, Store, StoreError, SubjectScope, Written,
 };
@@ -45,7 +47,7 @@ impl TcpProxy {
     }
 
     /// Accepts new connections again.
-    fn mend(&self) {
+    fn reconnect(&self) {
         self.state.lock().expect("the mutex is not poisoned").cut = false;
     }
 }
@@ -67,7 +69,7 @@ impl Dial for ByCable {
             });
             let mut state = cable.state.lock().expect("the mutex is not poisoned");
             state.flows.push(flow.abort_handle());
-            let wire: Box<dyn Wire> = Box::new(near);
+            let wire: Box<dyn ByteStream> = Box::new(near);
             Ok(wire)
         })
     }
@@ -113,7 +115,7 @@ fn a_lost_connection_refuses_writes_and_reconnects() {
             .accept(NOW, vec![event(Some("b"))]))));
         assert!(is_unavailable(run(node.store.probe(NOW))));
         assert!(is_unavailable(run(node.store.endpoint(HERE))));
-        cable.mend();
+        cable.reconnect();
         await_recovery(&node);
         let again = node.accept(event(Some("a")));
         assert_eq!((again.is_new, again.event), (false, before.event.clone()));
@@ -196,7 +198,7 @@ fn routes_missing_after_a_failover_are_not_used() {
          DELETE FROM changes WHERE no = (SELECT last_change FROM directory); \
          UPDATE directory SET last_change = last_change - 1, last_no = last_no - 1",
     );
-    cable.mend();
+    cable.reconnect();
     await_recovery(&node);
     let deliveries = node.accept(event(None)).event.deliveries;
     let endpoints: Vec<EndpointId> = deliveries.iter().map(|it| it.endpoint).collect();
@@ -228,7 +230,7 @@ fn an_attempt_with_a_lost_commit_answer_is_counted_once() {
     cable.cut();
     let unheard = unheard.recv().expect("it is answered");
     assert!(is_unavailable(unheard));
-    cable.mend();
+    cable.reconnect();
     await_recovery(&node);
     held.finish();
     let committed = "SELECT 1 FROM ended";

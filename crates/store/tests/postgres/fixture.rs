@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Databases, nodes, tenants, endpoints and events of the tests.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -122,23 +122,17 @@ pub(crate) fn endpoint(id: EndpointId) -> Endpoint {
 /// Creates an event, with an idempotency key if one is given.
 pub(crate) fn event(key: Option<&str>) -> NewEvent {
     NewEvent {
-        tenant: acme(),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
         idempotency: key.map(|key| Idempotency {
             key: key.to_owned(),
             fingerprint: Fingerprint::of(&[b"{}"]),
         }),
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
+        ..NewEvent::new(
+            acme(),
+            Content::new(
+                "invoice.paid".parse().expect("a type"),
+                Bytes::from_static(b"{}"),
+            ),
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Databases, nodes, tenants, endpoints and events of the tests.
 
 use std::sync::Arc;
 
@@ -219,22 +219,13 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
 }
 
 pub(crate) fn event(tenant: &str) -> NewEvent {
-    NewEvent {
-        tenant: id(tenant),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().expect("a type"),
-            content_type: None,
-            payload: Bytes::from_static(b"{}"),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        id(tenant),
+        Content::new(
+            "invoice.paid".parse().expect("a type"),
+            Bytes::from_static(b"{}"),
+        ),
+    )
 }
 
 pub(crate) fn keyed(tenant: &str, key: &str) -> NewEvent {

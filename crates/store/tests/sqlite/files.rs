@@ -8,7 +8,7 @@ use posthaste_core::id::EndpointId;
 use posthaste_core::lane::{EndpointLimits, LimitOverrides};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_store::sqlite::{backup, recognise};
-use posthaste_store::{OpenError, Outbox, ReplaceResult, Store};
+use posthaste_store::{Notifications, OpenError, ReplaceResult, Store};
 
 use crate::fixture::{Fixture, NOW, WITHOUT_OWNER_EMAILS, event, id, open, run};
 

@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Stores in temporary folders, tenants, endpoints and events of the tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
@@ -180,22 +180,13 @@ pub(crate) fn endpoint(number: u128, tenant: &str) -> Endpoint {
 }
 
 pub(crate) fn event(tenant: &str, bytes: usize) -> NewEvent {
-    NewEvent {
-        tenant: id(tenant),
-        content: Arc::new(Content {
-            event_type: "invoice.paid".parse().unwrap(),
-            content_type: None,
-            payload: Bytes::from(vec![b'x'; bytes]),
-            trace: None,
-            scheduled_run: None,
-        }),
-        idempotency: None,
-        deliver_at: None,
-        ordering: None,
-        only: None,
-        request: None,
-        received: None,
-    }
+    NewEvent::new(
+        id(tenant),
+        Content::new(
+            "invoice.paid".parse().unwrap(),
+            Bytes::from(vec![b'x'; bytes]),
+        ),
+    )
 }
 
 /// Records a successful attempt.

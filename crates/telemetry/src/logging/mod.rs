@@ -1,4 +1,4 @@
-//! Logging.
+//! Log lines of the program.
 //!
 //! Log lines go to standard error, as text or as JSON. There is one line for each attempt, with the names of the API.
 //! [`start`] begins to log. The module guarantees:

@@ -13,7 +13,7 @@ use posthaste_core::lane::HeldBackBy;
 use super::endpoint_counters::Outcomes;
 use super::gauges::Gauges;
 use super::health::HealthRatios;
-use super::histogram::{BOUNDS, Snapshot};
+use super::histogram::{BOUNDS, HistogramSnapshot};
 use super::metric::{Labelled, Metric, Number, Values};
 use super::{Metrics, index_of};
 
@@ -335,7 +335,7 @@ impl TextWriter {
         }
     }
 
-    fn histogram(&mut self, name: &str, one: &Labelled<Snapshot>) {
+    fn histogram(&mut self, name: &str, one: &Labelled<HistogramSnapshot>) {
         let Labelled { labels: own, value } = one;
         for ((_, bound), count) in BOUNDS.iter().zip(value.at_most) {
             let labels = labels(own, Some(bound));

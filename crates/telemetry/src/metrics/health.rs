@@ -1,4 +1,4 @@
-//! Five values that show whether webhooks arrive, each with a healthy range and an alert range.
+//! Health ratios: five values that show whether webhooks arrive, each with a healthy range and an alert range.
 //!
 //! Four of them are a [`Ratio`] of counters. Its constructors are the definitions that the API, metrics, alerts and pages
 //! share:
@@ -16,7 +16,7 @@
 use posthaste_store::StatCounters;
 use serde::Serialize;
 
-use super::window::Window;
+use super::window::StatsWindow;
 
 /// Health of all tenants together, or of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -138,13 +138,16 @@ impl Range {
 
 impl HealthReport {
     /// Builds the report from the counters of each window.
-    pub fn new(counters: impl Fn(Window) -> StatCounters, retrying_over_24h: u64) -> HealthReport {
+    pub fn new(
+        counters: impl Fn(StatsWindow) -> StatCounters,
+        retrying_over_24h: u64,
+    ) -> HealthReport {
         let health = |window| HealthRatios::new(&counters(window), retrying_over_24h);
         HealthReport {
             windows: Windows {
-                five_minutes: health(Window::FiveMinutes),
-                hour: health(Window::Hour),
-                day: health(Window::Day),
+                five_minutes: health(StatsWindow::FiveMinutes),
+                hour: health(StatsWindow::Hour),
+                day: health(StatsWindow::Day),
             },
         }
     }

@@ -54,7 +54,7 @@ pub struct Histogram {
 
 /// State of a histogram at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
+pub struct HistogramSnapshot {
     /// Number of durations that do not exceed each bound (cumulative).
     pub at_most: [u64; BOUNDS.len()],
     /// Number of durations.
@@ -88,13 +88,13 @@ impl Histogram {
     }
 
     /// Returns the current state.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let mut so_far = 0;
         let at_most = std::array::from_fn(|index| {
             so_far += self.counts[index].load(Relaxed);
             so_far
         });
-        Snapshot {
+        HistogramSnapshot {
             at_most,
             count: so_far + self.counts[BOUNDS.len()].load(Relaxed),
             sum_seconds: self.sum_micros.load(Relaxed) as f64 / 1e6,

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::histogram::Snapshot;
+use super::histogram::HistogramSnapshot;
 
 /// One metric with all its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub enum Values {
     /// Increases and decreases.
     Gauge(Vec<Labelled<Number>>),
     /// Distribution of durations.
-    Histogram(Vec<Labelled<Snapshot>>),
+    Histogram(Vec<Labelled<HistogramSnapshot>>),
 }
 
 /// A value with the labels that distinguish it from the other values of its metric.
@@ -120,7 +120,11 @@ impl Metric {
     }
 
     /// Creates a histogram.
-    pub fn histogram(name: &'static str, help: &'static str, snapshot: Snapshot) -> Metric {
+    pub fn histogram(
+        name: &'static str,
+        help: &'static str,
+        snapshot: HistogramSnapshot,
+    ) -> Metric {
         let values = Values::Histogram(vec![Labelled::alone(snapshot)]);
         Metric { name, help, values }
     }

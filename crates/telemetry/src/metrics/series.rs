@@ -6,7 +6,7 @@
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{BucketWidth, StatCounters, SubjectScope};
 
-use super::window::{Window, WindowCounters};
+use super::window::{StatsWindow, WindowCounters};
 
 /// Counters of each bucket of a window, oldest first. The last bucket is still being filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Series {
     pub fn new(
         now: Timestamp,
         scope: &SubjectScope,
-        window: Window,
+        window: StatsWindow,
         counters: &WindowCounters,
     ) -> Series {
         let width = window.width();
@@ -40,7 +40,7 @@ impl Series {
         series
     }
 
-    fn empty(now: Timestamp, window: Window, bucket: Span) -> Series {
+    fn empty(now: Timestamp, window: StatsWindow, bucket: Span) -> Series {
         let step = bucket.as_millis();
         let newest = now.0 - now.0 % step;
         let count = window.length().as_millis() / step;
@@ -107,20 +107,20 @@ mod tests {
             ],
         };
         let now = Timestamp(minute(64).0 + 59_999);
-        let hour = Series::new(now, &SubjectScope::Everything, Window::Hour, &counters);
+        let hour = Series::new(now, &SubjectScope::Everything, StatsWindow::Hour, &counters);
         assert_eq!(hour.bucket.to_string(), "1m");
         let hour = counts(&hour);
         assert_eq!(hour.len(), 60);
         assert_eq!(hour[..2], [(minute(5), 1), (minute(6), 10)]);
         assert_eq!(hour[59], (minute(64), 140));
-        let day = Series::new(now, &SubjectScope::Everything, Window::Day, &counters);
+        let day = Series::new(now, &SubjectScope::Everything, StatsWindow::Day, &counters);
         assert_eq!(day.bucket.to_string(), "15m");
         let day = counts(&day);
         assert_eq!(day.len(), 96);
         assert_eq!(day[91], (minute(0), 1_011));
         assert_eq!(day[95], (minute(60), 140));
         let one = SubjectScope::Endpoint(EndpointId(7));
-        let day = Series::new(now, &one, Window::Day, &counters);
+        let day = Series::new(now, &one, StatsWindow::Day, &counters);
         assert_eq!(day.bucket.to_string(), "1h");
         let day = counts(&day);
         assert_eq!(
@@ -134,7 +134,7 @@ mod tests {
         let series = Series::new(
             Timestamp(MINUTE),
             &SubjectScope::Everything,
-            Window::Hour,
+            StatsWindow::Hour,
             &WindowCounters::default(),
         );
         assert_eq!(counts(&series), [(Timestamp(0), 0), (Timestamp(MINUTE), 0)]);

@@ -1,3 +1,5 @@
+//! Tests of the metrics: names, values, help texts and the health report.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste_core::alert::AlertName;

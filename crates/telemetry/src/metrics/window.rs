@@ -7,7 +7,7 @@ use posthaste_store::{BucketWidth, StatCounters};
 
 /// Time window of the stats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub enum StatsWindow {
     /// 5 minutes.
     FiveMinutes,
     /// 1 hour.
@@ -16,33 +16,37 @@ pub enum Window {
     Day,
 }
 
-impl Window {
+impl StatsWindow {
     /// All windows, shortest first.
-    pub const ALL: [Window; 3] = [Window::FiveMinutes, Window::Hour, Window::Day];
+    pub const ALL: [StatsWindow; 3] = [
+        StatsWindow::FiveMinutes,
+        StatsWindow::Hour,
+        StatsWindow::Day,
+    ];
 
     /// Returns the name of the window in the API.
     pub fn name(self) -> &'static str {
         match self {
-            Window::FiveMinutes => "5m",
-            Window::Hour => "1h",
-            Window::Day => "24h",
+            StatsWindow::FiveMinutes => "5m",
+            StatsWindow::Hour => "1h",
+            StatsWindow::Day => "24h",
         }
     }
 
     /// Returns the length of the window.
     pub const fn length(self) -> Span {
         match self {
-            Window::FiveMinutes => Span::from_mins(5),
-            Window::Hour => Span::from_hours(1),
-            Window::Day => Span::from_hours(24),
+            StatsWindow::FiveMinutes => Span::from_mins(5),
+            StatsWindow::Hour => Span::from_hours(1),
+            StatsWindow::Day => Span::from_hours(24),
         }
     }
 
     /// Returns the width of the buckets that the window is summed from.
     pub const fn width(self) -> BucketWidth {
         match self {
-            Window::FiveMinutes | Window::Hour => BucketWidth::Minute,
-            Window::Day => BucketWidth::Quarter,
+            StatsWindow::FiveMinutes | StatsWindow::Hour => BucketWidth::Minute,
+            StatsWindow::Day => BucketWidth::Quarter,
         }
     }
 
@@ -65,7 +69,7 @@ pub struct WindowCounters {
 impl WindowCounters {
     /// Returns the sum over a window that ends now. Counters after `now` come from a clock that is slightly ahead, and
     /// are included.
-    pub fn over(&self, now: Timestamp, window: Window) -> StatCounters {
+    pub fn over(&self, now: Timestamp, window: StatsWindow) -> StatCounters {
         let (width, first) = (window.width(), window.first(now));
         let stored = match width {
             BucketWidth::Minute => &self.minutes,
@@ -105,7 +109,7 @@ mod tests {
         let counters = gathered(&[(30_000, 1), (4 * MINUTE, 10)]);
         let over = |minute: u64| {
             let now = Timestamp(minute * MINUTE);
-            Window::ALL.map(|window| counters.over(now, window).attempts)
+            StatsWindow::ALL.map(|window| counters.over(now, window).attempts)
         };
         assert_eq!(over(4), [11, 11, 11]);
         assert_eq!(over(5), [11, 11, 11], "reaches back five whole minutes");
@@ -135,9 +139,9 @@ mod tests {
             now += later;
             let counters = gathered(&all);
             for (window, bucket, whole) in [
-                (Window::FiveMinutes, MINUTE, 5),
-                (Window::Hour, MINUTE, 60),
-                (Window::Day, 15 * MINUTE, 96),
+                (StatsWindow::FiveMinutes, MINUTE, 5),
+                (StatsWindow::Hour, MINUTE, 60),
+                (StatsWindow::Day, 15 * MINUTE, 96),
             ] {
                 let oldest = (now / bucket).saturating_sub(whole);
                 let expected: u64 = all

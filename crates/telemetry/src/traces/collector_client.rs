@@ -13,7 +13,7 @@ use posthaste_core::classify::retry_after;
 use posthaste_core::rng::Rng;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::trusted_client::{self, BaseUrl, Connection, TrustedClientError};
+use posthaste_egress::trusted_client::{self, BaseUrl, TrustedClientError, TrustedConnection};
 use posthaste_system::backoff::Backoff;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub(super) struct CollectorClient {
     headers: HeaderMap,
     clock: Clock,
     rng: Rng,
-    connection: Option<Connection>,
+    connection: Option<TrustedConnection>,
     /// True if the last request failed, which has been logged.
     is_failing: bool,
     stopped: watch::Receiver<bool>,

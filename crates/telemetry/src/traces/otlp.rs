@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::span::{Attribute, Kind, Span};
+use super::span::{Attribute, Span, SpanKind};
 use super::{OtlpSettings, TelemetryState};
-use crate::metrics::histogram::{BOUNDS, Snapshot};
+use crate::metrics::histogram::{BOUNDS, HistogramSnapshot};
 use crate::metrics::metric::{Labelled, Metric, Number, Values};
 
 /// Path for spans.
@@ -62,8 +62,8 @@ fn scope() -> Value {
 
 fn span(span: &Span) -> Value {
     let kind = match span.kind {
-        Kind::Server => 2,
-        Kind::Client => 3,
+        SpanKind::Server => 2,
+        SpanKind::Client => 3,
     };
     let attributes = span.attributes.iter().map(|(name, value)| match value {
         Attribute::Text(value) => text(name, value),
@@ -164,7 +164,7 @@ impl Reading {
         self.number(number, point);
     }
 
-    fn histogram(&self, snapshot: &Snapshot, point: &mut Map<String, Value>) {
+    fn histogram(&self, snapshot: &HistogramSnapshot, point: &mut Map<String, Value>) {
         point.insert("startTimeUnixNano".to_owned(), json!(self.began));
         point.insert("count".to_owned(), json!(snapshot.count.to_string()));
         point.insert("sum".to_owned(), json!(snapshot.sum_seconds));

@@ -28,7 +28,7 @@ pub(super) struct OpenSpan {
 pub(super) struct Span {
     pub(super) start: OpenSpan,
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: SpanKind,
     /// Time since 1970.
     pub(super) ended: Duration,
     pub(super) attributes: Vec<(&'static str, Attribute)>,
@@ -37,7 +37,7 @@ pub(super) struct Span {
 
 /// Kind of a span: the side of the call it describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpanKind {
     /// Handles a request.
     Server,
     /// Makes a request.
@@ -87,7 +87,13 @@ pub(super) fn of_accepting(open: OpenSpan, ended: Duration, request: &AcceptSpan
     attributes.extend(request.problem.map(|code| ("error.type", text(code))));
     let name = format!("POST {}", request.route);
     // A 4xx status is the caller's error. Only a 5xx status marks this span as failed.
-    open.end(name, Kind::Server, ended, attributes, request.status >= 500)
+    open.end(
+        name,
+        SpanKind::Server,
+        ended,
+        attributes,
+        request.status >= 500,
+    )
 }
 
 /// Builds the span of an attempt.
@@ -116,7 +122,7 @@ pub(super) fn of_attempt(open: OpenSpan, event_type: &EventType, attempt: &Attem
     let ended = open.began.saturating_add(attempt.latency);
     open.end(
         name,
-        Kind::Client,
+        SpanKind::Client,
         ended,
         attributes,
         attempt.failure.is_some(),
@@ -137,7 +143,7 @@ impl OpenSpan {
     fn end(
         self,
         name: String,
-        kind: Kind,
+        kind: SpanKind,
         ended: Duration,
         attributes: Vec<(&'static str, Attribute)>,
         failed: bool,

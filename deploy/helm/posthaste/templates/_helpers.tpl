@@ -170,7 +170,7 @@ spec:
     - name: master-key
       secret:
         secretName: {{ .Values.secret.name }}
-        # Root's, and readable by the group: posthaste refuses a key that anybody else could read.
+        # Root's, and readable by the group: posthaste refuses a key that other users could read.
         defaultMode: 0440
         items:
           - {key: master-key, path: master-key}

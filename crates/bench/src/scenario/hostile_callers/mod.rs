@@ -20,11 +20,11 @@ use neighbour::{Neighbour, NeighbourResult};
 
 use super::unlimited;
 use crate::api::Api;
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::fixture::Fixture;
 use crate::producer::{ApiTarget, on_own_thread};
 use crate::progress::Progress;
-use crate::report::{Outcome, bytes, number, percentiles, row};
+use crate::report::{ScenarioResult, bytes, number, percentiles, row};
 use crate::settings::Settings;
 
 /// Default number of deliveries of the deleted tenant.
@@ -103,7 +103,7 @@ impl Target {
 }
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let deliveries = settings.events.unwrap_or(DELETED_DELIVERIES);
     let (duration, endpoints) = if deliveries < MEANINGFUL_DELIVERIES {
         (SHORT_DURATION, SHORT_ENDPOINTS)
@@ -145,7 +145,7 @@ async fn make_tenant(
     api: &mut Api,
     name: &str,
     endpoints: usize,
-) -> Result<ApiTarget, Failure> {
+) -> Result<ApiTarget, BenchError> {
     // The tenant of the fixture has a random suffix, which databases that are used again need.
     let tenant = format!("{name}-{}", fixture.target.tenant);
     let key = api.make_tenant(&tenant, endpoints).await?;
@@ -166,7 +166,7 @@ async fn make_tenant(
 }
 
 /// Accepts events for a tenant until it has this number of deliveries.
-async fn fill(api: &mut Api, tenant: &str, deliveries: usize) -> Result<(), Failure> {
+async fn fill(api: &mut Api, tenant: &str, deliveries: usize) -> Result<(), BenchError> {
     let path = format!("/v1/tenants/{tenant}/events/batch");
     let progress = Progress::new("deliveries to delete", deliveries as u64);
     let events = deliveries.div_ceil(DELETED_ENDPOINTS);
@@ -186,7 +186,7 @@ async fn measure(
     attack: Attack,
     (hostile, deletion): (ApiTarget, ApiTarget),
     duration: Duration,
-) -> Result<AttackResult, Failure> {
+) -> Result<AttackResult, BenchError> {
     let before = fixture.process.usage()?.memory_bytes;
     let counts = Arc::new(AttackCounts::default());
     let counted = Arc::clone(&counts);
@@ -206,7 +206,7 @@ async fn measure(
             most = most.max(fixture.process.usage()?.memory_bytes);
             progress.set(begun_at.elapsed().as_secs());
         }
-        Ok::<u64, Failure>(most)
+        Ok::<u64, BenchError>(most)
     };
     let (attacked, neighbour, most) = tokio::join!(attacking, neighbour.measure(duration), memory);
     attacked?;
@@ -226,7 +226,7 @@ fn outcome(
     duration: Duration,
     target: Target,
     results: &[AttackResult],
-) -> Outcome {
+) -> ScenarioResult {
     let mut table = vec![row(&[
         "beside",
         "accept p50 / p99, ms",
@@ -273,7 +273,7 @@ fn outcome(
     if duration < DURATION {
         notes.push("The run is too short for the targets to mean anything.".to_owned());
     }
-    Outcome {
+    ScenarioResult {
         name: "hostile-callers",
         setting: format!(
             "a tenant that sends {} events a second beside callers that try to stall the server, {} s each",

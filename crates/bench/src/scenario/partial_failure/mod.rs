@@ -23,12 +23,12 @@ use rows::{EVENTS_PER_SECOND, OfferedLoad, Row};
 use watch::HealthWatch;
 
 use crate::api::{Api, NewEndpoint};
-use crate::failure::Failure;
+use crate::error::BenchError;
 use crate::faults::FaultInjector;
 use crate::fixture::Fixture;
 use crate::producer::{Load, produce, produce_batches};
 use crate::progress::Progress;
-use crate::report::{Outcome, number, row};
+use crate::report::{ScenarioResult, number, row};
 use crate::settings::{MAX_SLOTS, Settings};
 
 /// Default number of events for each receiver at full speed.
@@ -43,12 +43,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const ROW_CONNECTIONS: usize = 2;
 
 /// Runs the scenario.
-pub async fn run(settings: &Settings) -> Result<Outcome, Failure> {
+pub async fn run(settings: &Settings) -> Result<ScenarioResult, BenchError> {
     let events = settings.events.unwrap_or(EVENTS);
     let full_speed = rows::full_speed(events);
     let slots = full_speed.len().pow(2).saturating_mul(events);
     if slots > MAX_SLOTS {
-        return Err(Failure::Usage(format!(
+        return Err(BenchError::Usage(format!(
             "{events} events for each of {} receivers are too many for one run",
             full_speed.len()
         )));
@@ -91,7 +91,7 @@ async fn measure(
     seconds: f64,
     rng: &mut Rng,
     group: &str,
-) -> Result<Vec<MeasuredRow>, Failure> {
+) -> Result<Vec<MeasuredRow>, BenchError> {
     let ranges = event_ranges(&rows);
     let new_endpoint = |index: usize, url| NewEndpoint {
         url,
@@ -111,7 +111,7 @@ async fn measure(
     let watches = watch_health(&fixture, &mut api, seconds, group).await?;
     let times = start..fixture.recorder.now();
     while let Some(ended) = loads.join_next().await {
-        ended.unwrap_or_else(|panic| Err(Failure::Broken(panic.to_string())))?;
+        ended.unwrap_or_else(|panic| Err(BenchError::Broken(panic.to_string())))?;
     }
     // Not all events must have arrived, but none may arrive twice, unsigned or changed.
     fixture.check(0..0, 0..0).await?;
@@ -145,7 +145,7 @@ fn start_loads(
     settings: &Settings,
     rows: &[Row],
     ranges: &[Range<usize>],
-) -> JoinSet<Result<(), Failure>> {
+) -> JoinSet<Result<(), BenchError>> {
     let mut loads = JoinSet::new();
     for (index, (row, range)) in rows.iter().zip(ranges).enumerate() {
         let per_second = match row.offer {
@@ -176,7 +176,7 @@ async fn watch_health(
     api: &mut Api,
     seconds: f64,
     group: &str,
-) -> Result<Vec<HealthWatch>, Failure> {
+) -> Result<Vec<HealthWatch>, BenchError> {
     let begun_at = Instant::now();
     let end = begun_at + Duration::from_secs_f64(seconds);
     let progress = Progress::new(group, seconds.ceil() as u64);
@@ -202,7 +202,7 @@ fn endpoint_path(fixture: &Fixture, index: usize) -> String {
     format!("/v1/tenants/{tenant}/endpoints/{id}")
 }
 
-fn outcome(seed: u64, seconds: f64, rows: &[MeasuredRow]) -> Outcome {
+fn outcome(seed: u64, seconds: f64, rows: &[MeasuredRow]) -> ScenarioResult {
     let heads = [
         "receiver",
         "offered",
@@ -229,7 +229,7 @@ fn outcome(seed: u64, seconds: f64, rows: &[MeasuredRow]) -> Outcome {
         ));
     }
     notes.extend(rows.iter().map(note));
-    Outcome {
+    ScenarioResult {
         name: "partial-failure",
         setting: format!(
             "receivers that fail in part, refuse or are limited, {seconds} s each; at full speed with 50 in flight and 50 ms \

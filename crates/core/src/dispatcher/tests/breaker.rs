@@ -210,10 +210,9 @@ fn retry_after_is_honoured_up_to_the_cap() {
     assert_eq!(bench.take_sent().len(), 1);
 }
 
-#[test]
-fn ten_dead_letters_within_a_day_trip_the_breaker() {
-    let mut bench = Bench::new();
-    let endpoint = bench.endpoint(LaneSettings {
+/// Every failed attempt is a dead letter, and only dead letters can trip the breaker.
+fn one_attempt_and_no_trip_by_failures() -> LaneSettings {
+    LaneSettings {
         policy: RetryPolicy {
             max_attempts: 1,
             ..settings().policy
@@ -224,7 +223,13 @@ fn ten_dead_letters_within_a_day_trip_the_breaker() {
             ..BreakerSettings::default()
         },
         ..unlimited_rate()
-    });
+    }
+}
+
+#[test]
+fn ten_dead_letters_within_a_day_trip_the_breaker() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(one_attempt_and_no_trip_by_failures());
     // One that is more than a day old does not count any more.
     for _ in 0..10 {
         let id = bench.accept_one(endpoint);
@@ -257,18 +262,7 @@ fn ten_dead_letters_within_a_day_trip_the_breaker() {
 fn a_trip_by_exhausted_deliveries_is_announced_after_a_crash() {
     let mut bench = Bench::new();
     bench.manual.records = true;
-    let endpoint = bench.endpoint(LaneSettings {
-        policy: RetryPolicy {
-            max_attempts: 1,
-            ..settings().policy
-        },
-        breaker: BreakerSettings {
-            consecutive_failures: 1_000,
-            min_samples: 1_000,
-            ..BreakerSettings::default()
-        },
-        ..unlimited_rate()
-    });
+    let endpoint = bench.endpoint(one_attempt_and_no_trip_by_failures());
     let ids = bench.accept(endpoint, 11);
     let (last, others) = ids.split_last().expect("there are deliveries");
     for id in others {
@@ -304,18 +298,7 @@ fn a_trip_by_exhausted_deliveries_is_announced_after_a_crash() {
 #[test]
 fn dead_letters_of_a_mostly_healthy_endpoint_do_not_trip_the_breaker() {
     let mut bench = Bench::new();
-    let endpoint = bench.endpoint(LaneSettings {
-        policy: RetryPolicy {
-            max_attempts: 1,
-            ..settings().policy
-        },
-        breaker: BreakerSettings {
-            consecutive_failures: 1_000,
-            min_samples: 1_000,
-            ..BreakerSettings::default()
-        },
-        ..unlimited_rate()
-    });
+    let endpoint = bench.endpoint(one_attempt_and_no_trip_by_failures());
     for _ in 0..12 {
         for outcome in [ok(), ok(), ok(), down()] {
             let id = bench.accept_one(endpoint);

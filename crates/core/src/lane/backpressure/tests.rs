@@ -1,6 +1,6 @@
 //! Receivers of several kinds behind a gate, in virtual time.
 //!
-//! A [`Receiver`] decides about each request; [`run`] sends as fast as the gate allows, or at an offered rate, and counts.
+//! A [`Respond`] decides about each request; [`run`] sends as fast as the gate allows, or at an offered rate, and counts.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ struct Request {
 }
 
 /// Decides about a request: the response, and its latency in milliseconds.
-type Receiver<'a> = Box<dyn FnMut(Request, &mut Rng) -> (Response, u64) + 'a>;
+type Respond<'a> = Box<dyn FnMut(Request, &mut Rng) -> (Response, u64) + 'a>;
 
 /// Fails requests at random.
-fn failing(percent: u32, with: Response, latency_ms: u64) -> Receiver<'static> {
+fn failing(percent: u32, with: Response, latency_ms: u64) -> Respond<'static> {
     Box::new(move |_, rng| {
         let fails = rng.random_ratio(percent, 100);
         (if fails { with } else { Response::Ok }, latency_ms)
@@ -37,7 +37,7 @@ fn failing(percent: u32, with: Response, latency_ms: u64) -> Receiver<'static> {
 }
 
 /// Accepts this many requests per window, and refuses the others.
-fn capacity(count: u64, window_ms: u64, latency_ms: u64) -> Receiver<'static> {
+fn capacity(count: u64, window_ms: u64, latency_ms: u64) -> Respond<'static> {
     let (mut window, mut taken) = (0, 0);
     Box::new(move |request, _| {
         if request.now.0 / window_ms != window {
@@ -81,7 +81,7 @@ impl Counts {
 
 const START: u64 = 60_000;
 
-fn run(load: &Load, mut receiver: Receiver<'_>, seed: u64) -> Counts {
+fn run(load: &Load, mut receiver: Respond<'_>, seed: u64) -> Counts {
     let mut rng = Rng::seeded(seed);
     let mut gate = Gate::new(EndpointStatus::Enabled, load.in_flight, load.rate);
     let settings = BreakerSettings::default();
@@ -252,7 +252,7 @@ fn an_overloaded_receiver_gets_nearly_what_it_accepts() {
 fn a_limited_receiver_that_also_fails_at_random_gets_what_it_accepts() {
     for seed in SEEDS {
         let mut limit = capacity(20, 1_000, 10);
-        let receiver: Receiver = Box::new(move |request, rng| match limit(request, rng) {
+        let receiver: Respond = Box::new(move |request, rng| match limit(request, rng) {
             (Response::Ok, latency) if rng.random_ratio(10, 100) => (Response::Overloaded, latency),
             other => other,
         });
@@ -268,7 +268,7 @@ fn a_limited_receiver_that_also_fails_at_random_gets_what_it_accepts() {
 #[test]
 fn the_rate_follows_a_capacity_that_changes() {
     let (mut low, mut high) = (capacity(10, 1_000, 10), capacity(60, 1_000, 10));
-    let receiver: Receiver = Box::new(move |request, rng| {
+    let receiver: Respond = Box::new(move |request, rng| {
         if (START + 30_000..START + 60_000).contains(&request.now.0) {
             low(request, rng)
         } else {
@@ -291,7 +291,7 @@ fn the_rate_follows_a_capacity_that_changes() {
 
 #[test]
 fn a_short_wave_of_overload_is_forgotten_within_seconds() {
-    let receiver: Receiver = Box::new(|request, _| {
+    let receiver: Respond = Box::new(|request, _| {
         if (START + 10_000..START + 12_000).contains(&request.now.0) {
             (Response::Overloaded, 20)
         } else {
@@ -306,7 +306,7 @@ fn a_short_wave_of_overload_is_forgotten_within_seconds() {
 #[test]
 fn latency_that_grows_with_the_load_is_no_collapse() {
     // Handles eight requests at once in 40 ms each; more take longer, and time out after a second.
-    let receiver: Receiver = Box::new(|request, _| {
+    let receiver: Respond = Box::new(|request, _| {
         let latency_ms = 40 * request.in_progress.div_ceil(8).pow(2);
         if latency_ms > 1_000 {
             (Response::Failed, 1_000)

@@ -1,3 +1,5 @@
+//! Cron expressions: parsing, error messages, words and occurrences.
+
 use crate::schedule::{CronExpression, Schedule, ScheduleDefinition, Timing, Zone};
 use crate::schedule::{ScheduleTiming, timing::TimingError};
 use crate::time::{Span, Timestamp};

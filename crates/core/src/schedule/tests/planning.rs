@@ -1,3 +1,5 @@
+//! Plans: the decisions about due occurrences.
+
 use crate::schedule::*;
 use crate::time::{Span, Timestamp};
 

@@ -24,7 +24,7 @@ use crate::components::{
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::pages::events::test_buttons;
-use crate::pages::stats::{self, Window};
+use crate::pages::stats::{self, TimeRange};
 use crate::urls::query_string;
 
 /// Number of recent failures shown.
@@ -43,7 +43,7 @@ async fn page(request: &PageRequest) -> Result<Page, Problem> {
     let endpoint: Endpoint = request.tenant_get(&path).await?;
     let health: EndpointHealth = request.tenant_get(&format!("{path}/health")).await?;
     let stats: Stats = request.tenant_get(&format!("{path}/stats")).await?;
-    let window = Window::read(request.query("window"));
+    let window = TimeRange::read(request.query("window"));
     let query = query_string([("window", window.name())]);
     let series: StatsSeries = request
         .tenant_get(&format!("{path}/stats/series{query}"))

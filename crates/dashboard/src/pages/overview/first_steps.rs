@@ -151,7 +151,7 @@ fn tenant_steps(
 /// Returns the URL of this server for examples.
 fn server_url(request: &PageRequest) -> &str {
     let configured = request.dashboard.settings.public_url.as_deref();
-    let requested = request.origin.called.as_deref();
+    let requested = request.source.called.as_deref();
     configured.or(requested).unwrap_or(DEFAULT_URL)
 }
 

@@ -12,7 +12,7 @@ use posthaste_api::problem::Problem;
 use posthaste_api::resources::{Attention, ListPage, Stats, StatsSeries, Tenant};
 
 use self::first_steps::Progress;
-use super::stats::{self, Window};
+use super::stats::{self, TimeRange};
 use super::{alerts, dead_letters, usage};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
@@ -73,7 +73,7 @@ async fn show_tenant(request: PageRequest) -> Result<PageResult, Problem> {
 }
 
 async fn with_stats(request: &PageRequest, page: Page) -> Result<Page, Problem> {
-    let window = Window::read(request.query("window"));
+    let window = TimeRange::read(request.query("window"));
     let query = query_string([("window", window.name())]);
     let attention: Attention = request.scope_get("/attention").await?;
     let series: StatsSeries = request.scope_get(&format!("/stats/series{query}")).await?;

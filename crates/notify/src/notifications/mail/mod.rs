@@ -14,5 +14,5 @@ pub mod settings;
 pub mod smtp;
 mod text;
 
-pub use settings::{MailSettings, MailTls, ServerUrl};
+pub use settings::{MailServerUrl, MailSettings, MailTls};
 pub use smtp::{EmailError, SendEmail, SendFuture, SmtpMailer};

@@ -1,7 +1,7 @@
 //! Settings of emails.
 //!
 //! [`MailSettings`] holds the configured values; [`MailSettings::errors`] finds contradictions between them, and
-//! [`MailSettings::mailer`] creates the sender. [`ServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
+//! [`MailSettings::mailer`] creates the sender. [`MailServerUrl`] is the parsed `mail.server`. `Debug` and `Display` never
 //! show a password.
 
 use std::fmt;
@@ -28,7 +28,7 @@ pub const MAX_LOGIN_BYTES: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailSettings {
     /// The mail server. Without it no emails are created.
-    pub server: Option<ServerUrl>,
+    pub server: Option<MailServerUrl>,
     /// Password, if it is not in the server's URL.
     pub password: Option<Secret>,
     /// Encryption of the connection, if it differs from the default for the URL.
@@ -130,7 +130,7 @@ impl MailSettings {
         Some(SmtpMailer::new(server, roots, login, from, base_url))
     }
 
-    fn security(&self, server: &ServerUrl) -> Security {
+    fn security(&self, server: &MailServerUrl) -> Security {
         match self.tls {
             Some(MailTls::Implicit) => Security::Implicit,
             Some(MailTls::Required) => Security::StartTls,
@@ -172,7 +172,7 @@ impl FromStr for MailTls {
 
 /// Address of a mail server, with optional user and password. The password is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ServerUrl {
+pub struct MailServerUrl {
     is_smtps: bool,
     host: String,
     port: u16,
@@ -185,31 +185,31 @@ pub struct ServerUrl {
 #[error(
     "must be a URL such as \"smtp://user@smtp.example.com:587\" or \"smtps://user@smtp.example.com\"; percent-encode special characters in the user name"
 )]
-pub struct ServerUrlError;
+pub struct MailServerUrlError;
 
-impl FromStr for ServerUrl {
-    type Err = ServerUrlError;
+impl FromStr for MailServerUrl {
+    type Err = MailServerUrlError;
 
-    fn from_str(text: &str) -> Result<ServerUrl, ServerUrlError> {
-        let url = Url::parse(text.trim()).map_err(|_| ServerUrlError)?;
+    fn from_str(text: &str) -> Result<MailServerUrl, MailServerUrlError> {
+        let url = Url::parse(text.trim()).map_err(|_| MailServerUrlError)?;
         let (is_smtps, default_port) = match url.scheme() {
             "smtp" => (false, SUBMISSION_PORT),
             "smtps" => (true, SUBMISSIONS_PORT),
-            _ => return Err(ServerUrlError),
+            _ => return Err(MailServerUrlError),
         };
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let port = url.port().unwrap_or(default_port);
         let is_bare = ["", "/"].contains(&url.path()) && url.query().or(url.fragment()).is_none();
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
         if host.is_empty() || !host.bytes().all(is_host) || port == 0 || !is_bare {
-            return Err(ServerUrlError);
+            return Err(MailServerUrlError);
         }
         let user = percent_decoded(url.username())?;
         let password = url.password().map(percent_decoded).transpose()?;
         if user.is_empty() && password.is_some() {
-            return Err(ServerUrlError);
+            return Err(MailServerUrlError);
         }
-        Ok(ServerUrl {
+        Ok(MailServerUrl {
             is_smtps,
             host: host.to_owned(),
             port,
@@ -220,7 +220,7 @@ impl FromStr for ServerUrl {
 }
 
 /// Decodes a percent-encoded part of a URL.
-fn percent_decoded(encoded: &str) -> Result<String, ServerUrlError> {
+fn percent_decoded(encoded: &str) -> Result<String, MailServerUrlError> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.as_bytes();
     while let Some((byte, after)) = rest.split_first() {
@@ -229,19 +229,19 @@ fn percent_decoded(encoded: &str) -> Result<String, ServerUrlError> {
             bytes.push(*byte);
             continue;
         }
-        let (digits, after) = after.split_at_checked(2).ok_or(ServerUrlError)?;
-        let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(ServerUrlError);
+        let (digits, after) = after.split_at_checked(2).ok_or(MailServerUrlError)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(MailServerUrlError);
         bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
         rest = after;
     }
-    let text = String::from_utf8(bytes).map_err(|_| ServerUrlError)?;
+    let text = String::from_utf8(bytes).map_err(|_| MailServerUrlError)?;
     match text.len() <= MAX_LOGIN_BYTES && !text.contains(char::is_control) {
         true => Ok(text),
-        false => Err(ServerUrlError),
+        false => Err(MailServerUrlError),
     }
 }
 
-impl fmt::Display for ServerUrl {
+impl fmt::Display for MailServerUrl {
     /// Formats the URL without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_smtps { "smtps" } else { "smtp" };
@@ -252,7 +252,7 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-impl fmt::Debug for ServerUrl {
+impl fmt::Debug for MailServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -295,7 +295,7 @@ mod tests {
                 Some("p:w%"),
             ),
         ] {
-            let server: ServerUrl = text.parse().expect(text);
+            let server: MailServerUrl = text.parse().expect(text);
             assert_eq!(server.to_string(), shown);
             assert_eq!(server.user.as_deref(), user, "{text}");
             let known = server.password.as_ref().map(Secret::reveal);
@@ -315,7 +315,11 @@ mod tests {
             "smtp://u:%zz@mx.example",
             "smtp://mx%20example",
         ] {
-            assert_eq!(wrong.parse::<ServerUrl>(), Err(ServerUrlError), "{wrong}");
+            assert_eq!(
+                wrong.parse::<MailServerUrl>(),
+                Err(MailServerUrlError),
+                "{wrong}"
+            );
         }
     }
 

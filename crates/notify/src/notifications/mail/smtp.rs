@@ -2,7 +2,7 @@
 //!
 //! Each email uses its own connection, because emails are rare. lettre speaks SMTP on a stream that the egress crate
 //! opens. [`SmtpMailer`] runs the SMTP steps one by one, so that it knows which step the server refused. The step
-//! decides what a refusal means:
+//! decides what an error response means:
 //!
 //! | step | 4xx | 5xx |
 //! |---|---|---|
@@ -36,7 +36,7 @@ use lettre::{Address, Message};
 use posthaste_core::secret::Secret;
 use posthaste_core::time::Timestamp;
 use posthaste_egress::Roots;
-use posthaste_egress::mail::{self, Server, Stream};
+use posthaste_egress::mail::{self, MailSession, Server};
 use posthaste_store::PendingEmail;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
@@ -218,7 +218,7 @@ impl SmtpMailer {
         Ok((connection, response))
     }
 
-    /// Classifies a refusal of the server.
+    /// Classifies an error response of the server.
     fn classify_error(&self, step: Step, error: &SmtpError) -> EmailError {
         let text = self.redacted(&format!("{step}: {error}"));
         let reply = error.source().map(ToString::to_string).unwrap_or_default();
@@ -292,7 +292,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns true if no retry can succeed, from the step, the status code and the text of the refusal.
+/// Returns true if no retry can succeed, from the step, the status code and the text of the response.
 fn is_permanent(step: Step, code: Option<u16>, reply: &str) -> bool {
     match step {
         // Every email would be refused, until the operator fixes it.
@@ -309,7 +309,7 @@ fn is_permanent(step: Step, code: Option<u16>, reply: &str) -> bool {
 
 /// Adapter that makes the egress stream usable for lettre.
 #[derive(Debug)]
-struct SmtpStream(Stream);
+struct SmtpStream(MailSession);
 
 impl AsyncTokioStream for SmtpStream {
     fn peer_addr(&self) -> io::Result<SocketAddr> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{MAX_PENDING_NOTIFICATIONS, Outbox, PendingEmail, StoreError};
+use posthaste_store::{MAX_PENDING_NOTIFICATIONS, Notifications, PendingEmail, StoreError};
 use posthaste_telemetry::metrics::Gauges;
 
 use super::{FakeSmtp, Fixture, GATHER, NoObserver, OPS, tripped};

@@ -54,7 +54,7 @@ pub enum Shape {
     Object(Option<&'static str>),
     /// A replay, which can be followed.
     Replay,
-    /// Health figures.
+    /// Health ratios.
     Stats,
     /// Limits of a tenant and their usage.
     Usage,
@@ -74,7 +74,7 @@ pub struct Field {
     /// Its location in the request.
     pub location: Location,
     /// The type of its value.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// Description in the help.
     pub help: &'static str,
 }
@@ -92,7 +92,7 @@ pub enum Location {
 
 /// The type of an option's value.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum OptionKind {
     /// Any text.
     Text,
     /// One of these words.
@@ -133,102 +133,109 @@ pub enum Kind {
     Constant(&'static str),
 }
 
-impl Kind {
+impl OptionKind {
     /// Returns the placeholder of the value in the help.
     pub fn value_name(self) -> &'static str {
         match self {
-            Kind::Text => "TEXT",
-            Kind::OneOf(_) => "VALUE",
-            Kind::Integer | Kind::IntegerOrDefault => "COUNT",
-            Kind::Number => "NUMBER",
-            Kind::Duration | Kind::DurationOrDefault => "DURATION",
-            Kind::TimeInPast | Kind::TimeAhead => "TIME",
-            Kind::List => "LIST",
-            Kind::Headers => "HEADER",
-            Kind::Policy => "POLICY",
-            Kind::Bool => "BOOL",
-            Kind::JsonText => "JSON",
-            Kind::Json | Kind::TextFile | Kind::SecretFile => "FILE",
-            Kind::Clear | Kind::Constant(_) => "",
+            OptionKind::Text => "TEXT",
+            OptionKind::OneOf(_) => "VALUE",
+            OptionKind::Integer | OptionKind::IntegerOrDefault => "COUNT",
+            OptionKind::Number => "NUMBER",
+            OptionKind::Duration | OptionKind::DurationOrDefault => "DURATION",
+            OptionKind::TimeInPast | OptionKind::TimeAhead => "TIME",
+            OptionKind::List => "LIST",
+            OptionKind::Headers => "HEADER",
+            OptionKind::Policy => "POLICY",
+            OptionKind::Bool => "BOOL",
+            OptionKind::JsonText => "JSON",
+            OptionKind::Json | OptionKind::TextFile | OptionKind::SecretFile => "FILE",
+            OptionKind::Clear | OptionKind::Constant(_) => "",
         }
     }
 
     /// Returns whether the option can be given several times.
     pub fn repeats(self) -> bool {
-        matches!(self, Kind::List | Kind::Headers)
+        matches!(self, OptionKind::List | OptionKind::Headers)
     }
 
     /// Returns whether the value is a file name.
     pub fn is_file(self) -> bool {
-        matches!(self, Kind::Json | Kind::TextFile | Kind::SecretFile)
+        matches!(
+            self,
+            OptionKind::Json | OptionKind::TextFile | OptionKind::SecretFile
+        )
     }
 
     /// Returns the value of an option that is a flag, or `None` for an option that takes a value.
     pub fn flag_value(self) -> Option<Value> {
-        if let Kind::Constant(word) = self {
+        if let OptionKind::Constant(word) = self {
             return Some(word.into());
         }
-        matches!(self, Kind::Clear).then_some(Value::Null)
+        matches!(self, OptionKind::Clear).then_some(Value::Null)
     }
 
     /// Parses a value. The error states what is valid.
     pub fn read(self, text: &str, now: Timestamp) -> Result<Value, String> {
         match self {
-            Kind::Text | Kind::List | Kind::OneOf(_) => Ok(text.into()),
-            Kind::Integer => match text.parse::<u64>() {
+            OptionKind::Text | OptionKind::List | OptionKind::OneOf(_) => Ok(text.into()),
+            OptionKind::Integer => match text.parse::<u64>() {
                 Ok(number) => Ok(number.into()),
                 Err(_) => Err("must be a whole number".to_owned()),
             },
-            Kind::Number => match text.parse::<f64>() {
+            OptionKind::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(number.into()),
                 Ok(_) | Err(_) => Err("must be a number".to_owned()),
             },
-            Kind::Duration => match text.parse::<Span>() {
+            OptionKind::Duration => match text.parse::<Span>() {
                 Ok(_) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::IntegerOrDefault | Kind::DurationOrDefault if text == DEFAULT => Ok(Value::Null),
-            Kind::IntegerOrDefault => or_default(Kind::Integer.read(text, now)),
-            Kind::DurationOrDefault => or_default(Kind::Duration.read(text, now)),
-            Kind::TimeInPast => parse_time(text, |span| {
+            OptionKind::IntegerOrDefault | OptionKind::DurationOrDefault if text == DEFAULT => {
+                Ok(Value::Null)
+            }
+            OptionKind::IntegerOrDefault => or_default(OptionKind::Integer.read(text, now)),
+            OptionKind::DurationOrDefault => or_default(OptionKind::Duration.read(text, now)),
+            OptionKind::TimeInPast => parse_time(text, |span| {
                 Timestamp(now.0.saturating_sub(span.as_millis()))
             })
             .map(Value::from),
-            Kind::TimeAhead => parse_time(text, |span| now.after(span)).map(Value::from),
-            Kind::JsonText => parse_json(text),
-            Kind::Headers => match text.split_once(':') {
+            OptionKind::TimeAhead => parse_time(text, |span| now.after(span)).map(Value::from),
+            OptionKind::JsonText => parse_json(text),
+            OptionKind::Headers => match text.split_once(':') {
                 Some((name, value)) if !name.trim().is_empty() => {
                     Ok(json!({ name.trim(): value.trim() }))
                 }
                 Some(_) | None => Err("must be a header such as \"X-Team: billing\"".to_owned()),
             },
-            Kind::Policy => parse_policy(text),
-            Kind::Bool => match text.parse::<bool>() {
+            OptionKind::Policy => parse_policy(text),
+            OptionKind::Bool => match text.parse::<bool>() {
                 Ok(truth) => Ok(truth.into()),
                 Err(_) => Err("must be true or false".to_owned()),
             },
-            Kind::Json => {
+            OptionKind::Json => {
                 let json = input::read_text(text).map_err(|error| error.to_string())?;
                 serde_json::from_str(&json).map_err(|error| format!("is not valid JSON: {error}"))
             }
-            Kind::TextFile => match input::read_text(text) {
+            OptionKind::TextFile => match input::read_text(text) {
                 Ok(text) => Ok(text.into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::SecretFile => match input::read_text(text) {
+            OptionKind::SecretFile => match input::read_text(text) {
                 Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).into()),
                 Err(error) => Err(error.to_string()),
             },
-            Kind::Clear | Kind::Constant(_) => Ok(self.flag_value().unwrap_or_default()),
+            OptionKind::Clear | OptionKind::Constant(_) => {
+                Ok(self.flag_value().unwrap_or_default())
+            }
         }
     }
 
     /// Combines the values of an option that was given several times.
     pub fn joined(self, mut values: Vec<Value>) -> Value {
-        if matches!(self, Kind::List) {
+        if matches!(self, OptionKind::List) {
             return Value::Array(values);
         }
-        if matches!(self, Kind::Headers) {
+        if matches!(self, OptionKind::Headers) {
             let headers = values.iter().filter_map(Value::as_object).cloned();
             return Value::Object(headers.flatten().collect());
         }
@@ -237,7 +244,12 @@ impl Kind {
 }
 
 /// Creates an option that is a query parameter.
-pub const fn query(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+pub const fn query(
+    name: &'static str,
+    key: &'static str,
+    kind: OptionKind,
+    help: &'static str,
+) -> Field {
     Field {
         name,
         location: Location::Query(key),
@@ -247,7 +259,12 @@ pub const fn query(name: &'static str, key: &'static str, kind: Kind, help: &'st
 }
 
 /// Creates an option that is a field of the body.
-pub const fn body(name: &'static str, key: &'static str, kind: Kind, help: &'static str) -> Field {
+pub const fn body(
+    name: &'static str,
+    key: &'static str,
+    kind: OptionKind,
+    help: &'static str,
+) -> Field {
     Field {
         name,
         location: Location::Body(key),
@@ -261,7 +278,7 @@ pub const fn positional(name: &'static str, value_name: &'static str, help: &'st
     Field {
         name,
         location: Location::Positional(name, value_name),
-        kind: Kind::Text,
+        kind: OptionKind::Text,
         help,
     }
 }
@@ -318,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_a_time_before_now() {
-        let read = |text| Kind::TimeInPast.read(text, NOW);
+        let read = |text| OptionKind::TimeInPast.read(text, NOW);
         assert_eq!(read("1h"), Ok("2023-11-14T21:13:20.000Z".into()));
         assert_eq!(
             read("2026-11-15T13:00:00+01:00"),
@@ -329,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_policy_is_a_preset_or_json() {
-        let read = |text: &str| Kind::Policy.read(text, NOW);
+        let read = |text: &str| OptionKind::Policy.read(text, NOW);
         assert_eq!(read("swift"), Ok(json!({"preset": "swift"})));
         assert_eq!(
             read(r#"{"preset":"swift","max_attempts":3}"#).unwrap()["max_attempts"],
@@ -366,25 +383,26 @@ mod tests {
         let file = folder.path().join("auth.json");
         let path = file.to_str().unwrap();
         std::fs::write(&file, r#"{"kind":"bearer","token":"t"}"#).unwrap();
-        let read = Kind::Json.read(path, NOW);
+        let read = OptionKind::Json.read(path, NOW);
         assert_eq!(read, Ok(json!({"kind": "bearer", "token": "t"})));
-        let text = Kind::TextFile.read(path, NOW).unwrap();
+        let text = OptionKind::TextFile.read(path, NOW).unwrap();
         assert_eq!(text, r#"{"kind":"bearer","token":"t"}"#);
         std::fs::write(&file, "hunter2").unwrap();
-        let wrong = Kind::Json.read(path, NOW).unwrap_err();
+        let wrong = OptionKind::Json.read(path, NOW).unwrap_err();
         assert!(
             wrong.contains("JSON") && !wrong.contains("hunter2"),
             "{wrong}"
         );
-        assert_eq!(Kind::Bool.read("false", NOW), Ok(json!(false)));
-        assert!(Kind::Bool.read("yes", NOW).is_err());
+        assert_eq!(OptionKind::Bool.read("false", NOW), Ok(json!(false)));
+        assert!(OptionKind::Bool.read("yes", NOW).is_err());
     }
 
     #[test]
     fn headers_are_joined_into_one_object() {
-        let read = |text| Kind::Headers.read(text, NOW).unwrap();
-        let both = Kind::Headers.joined(vec![read("X-Team: billing"), read("X-Url:http://a:1")]);
+        let read = |text| OptionKind::Headers.read(text, NOW).unwrap();
+        let both =
+            OptionKind::Headers.joined(vec![read("X-Team: billing"), read("X-Url:http://a:1")]);
         assert_eq!(both, json!({"X-Team": "billing", "X-Url": "http://a:1"}));
-        assert!(Kind::Headers.read("X-Team", NOW).is_err());
+        assert!(OptionKind::Headers.read("X-Team", NOW).is_err());
     }
 }

@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_system::clock::Clock;
 use serde_json::Value;
 
-use super::action::{Action, Field, Kind, Location, Resource, Shape};
+use super::action::{Action, Field, Location, OptionKind, Resource, Shape};
 use super::connection_args::{ConnectArgs, TenantArgs};
 use super::resources::{EVENTS_NAME, RESOURCES};
 use super::send::{BatchArgs, SendArgs};
@@ -50,7 +50,7 @@ pub struct Invocation {
     pub is_confirmed: bool,
 }
 
-/// Which part of a list.
+/// Page of a list.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Page")]
 pub struct PageArgs {
@@ -212,7 +212,7 @@ fn conflicting_options(field: &'static Field, all: &'static [Field]) -> Vec<&'st
         Location::Body(path) | Location::Positional(path, _) => Some(path),
         Location::Query(_) => None,
     };
-    let Some(removed) = body_path(field).filter(|_| matches!(field.kind, Kind::Clear)) else {
+    let Some(removed) = body_path(field).filter(|_| matches!(field.kind, OptionKind::Clear)) else {
         return Vec::new();
     };
     let sets = |other: &&Field| {
@@ -236,30 +236,34 @@ fn argument(field: &'static Field) -> Arg {
         false => arg,
     };
     match field.kind {
-        Kind::OneOf(words) => arg.value_parser(PossibleValuesParser::new(words)),
-        Kind::List => arg.value_delimiter(','),
-        Kind::Integer | Kind::IntegerOrDefault | Kind::Number => arg
+        OptionKind::OneOf(words) => arg.value_parser(PossibleValuesParser::new(words)),
+        OptionKind::List => arg.value_delimiter(','),
+        OptionKind::Integer | OptionKind::IntegerOrDefault | OptionKind::Number => arg
             .allow_hyphen_values(true)
             .value_parser(validator(field.kind)),
-        Kind::Duration
-        | Kind::DurationOrDefault
-        | Kind::TimeInPast
-        | Kind::TimeAhead
-        | Kind::Headers
-        | Kind::Policy => arg.value_parser(validator(field.kind)),
-        Kind::Bool => arg
+        OptionKind::Duration
+        | OptionKind::DurationOrDefault
+        | OptionKind::TimeInPast
+        | OptionKind::TimeAhead
+        | OptionKind::Headers
+        | OptionKind::Policy => arg.value_parser(validator(field.kind)),
+        OptionKind::Bool => arg
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
             .value_parser(PossibleValuesParser::new(["true", "false"])),
         // Files are read later, once: a second read of standard input would be empty.
-        Kind::Text | Kind::Json | Kind::JsonText | Kind::TextFile | Kind::SecretFile => arg,
-        Kind::Clear | Kind::Constant(_) => arg.action(ArgAction::SetTrue),
+        OptionKind::Text
+        | OptionKind::Json
+        | OptionKind::JsonText
+        | OptionKind::TextFile
+        | OptionKind::SecretFile => arg,
+        OptionKind::Clear | OptionKind::Constant(_) => arg.action(ArgAction::SetTrue),
     }
 }
 
 /// Validates a value while parsing arguments. Valid values are parsed again with the others.
-fn validator(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
+fn validator(kind: OptionKind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 

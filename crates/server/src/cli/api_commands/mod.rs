@@ -11,6 +11,7 @@ pub mod connection_args;
 pub mod follow;
 pub mod id_kind;
 pub mod path;
+mod payload;
 pub mod request;
 pub mod resources;
 pub mod send;

@@ -1,22 +1,16 @@
 //! `posthaste request`: sends a one-off request to a URL.
-//!
-//! A payload reaches the server byte for byte: it is validated, but never serialized again.
 
-use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
 use posthaste_core::delivery::RequestMethod;
-use posthaste_core::time::{Span, Timestamp};
-use posthaste_system::clock::Clock;
+use posthaste_core::time::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::action::{Kind, parse_time};
+use super::action::OptionKind;
 use super::connection_args::{ConnectArgs, TenantArgs};
-use super::{follow, path, view};
+use super::payload::{Payload, due, send_and_print};
+use super::{follow, path};
 use crate::cli::error::CommandError;
-use crate::cli::input::{self, STANDARD};
-use crate::cli::output;
 use crate::client::ApiRequest;
 
 const REQUEST_EXAMPLES: &str = "\
@@ -48,19 +42,19 @@ pub struct RequestArgs {
     #[arg(long, value_name = "METHOD", default_value = "POST", value_parser = method)]
     pub method: RequestMethod,
     /// Custom header, such as "X-Team: billing"; may be repeated
-    #[arg(long, value_name = "HEADER", value_parser = checked(Kind::Headers))]
+    #[arg(long, value_name = "HEADER", value_parser = checked(OptionKind::Headers))]
     pub header: Vec<String>,
     /// Send at this time or later; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due, conflicts_with = "delay")]
     pub deliver_at: Option<String>,
     /// Send after this delay, such as 10m or 2h
-    #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
+    #[arg(long, value_name = "DURATION", value_parser = checked(OptionKind::Duration))]
     pub delay: Option<String>,
     /// Retry policy: a preset, JSON, or @FILE (JSON or TOML)
-    #[arg(long, value_name = "POLICY", value_parser = checked(Kind::Policy))]
+    #[arg(long, value_name = "POLICY", value_parser = checked(OptionKind::Policy))]
     pub retry_policy: Option<String>,
     /// Timeout of an attempt, 1s to 60s
-    #[arg(long, value_name = "DURATION", value_parser = checked(Kind::Duration))]
+    #[arg(long, value_name = "DURATION", value_parser = checked(OptionKind::Duration))]
     pub timeout: Option<String>,
     /// Requests with the same key create one delivery
     #[arg(long, value_name = "KEY")]
@@ -84,13 +78,8 @@ fn method(text: &str) -> Result<RequestMethod, String> {
     upper.parse().map_err(|error| format!("{error}"))
 }
 
-fn due(text: &str) -> Result<String, String> {
-    let now = Clock::system().wall();
-    parse_time(text, |span: Span| now.after(span))
-}
-
 /// Validates a value while the arguments are parsed.
-fn checked(kind: Kind) -> impl Fn(&str) -> Result<String, String> + Clone {
+fn checked(kind: OptionKind) -> impl Fn(&str) -> Result<String, String> + Clone {
     move |text| kind.read(text, Timestamp(0)).map(|_| text.to_owned())
 }
 
@@ -100,12 +89,8 @@ struct Request<'a> {
     method: RequestMethod,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
+    #[serde(flatten)]
+    payload: Payload<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deliver_at: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,13 +110,7 @@ pub async fn send(args: &RequestArgs) -> Result<(), CommandError> {
     let tenant = args.tenant.tenant.as_deref();
     let path = path::fill("/v1/tenants/{tenant}/requests", tenant, None)?;
     let request = ApiRequest::post(path, body(args)?);
-    let mut client = args.connect.client()?;
-    let answer = client.send(&request).await?;
-    if args.connect.json {
-        output::print_json(&answer.text)?;
-    } else {
-        output::print(&view::object(&answer.value))?;
-    }
+    let (mut client, answer) = send_and_print(&args.connect, &request).await?;
     if !args.watch {
         return Ok(());
     }
@@ -142,44 +121,30 @@ pub async fn send(args: &RequestArgs) -> Result<(), CommandError> {
 }
 
 fn body(args: &RequestArgs) -> Result<String, CommandError> {
-    let bytes = match (&args.payload, &args.file) {
-        (Some(payload), _) if payload == STANDARD => Some(input::read(STANDARD)?),
-        (Some(payload), _) => Some(payload.clone().into_bytes()),
-        (None, Some(file)) => Some(input::read(file)?),
-        (None, None) if args.method.needs_body() => Some(b"{}".to_vec()),
-        (None, None) => None,
-    };
-    let is_json = args.content_type.is_none();
-    let payload: Option<Box<RawValue>> = match bytes.as_deref().filter(|_| is_json) {
-        None => None,
-        Some(bytes) => Some(serde_json::from_slice(bytes).map_err(|error| {
-            CommandError::Input(format!(
-                "the payload is not JSON: {error}; quote it for the shell, or send it as it is with --content-type"
-            ))
-        })?),
-    };
-    let value_of = |kind: Kind, text: &String| {
+    let payload = Payload::read(
+        args.payload.as_deref(),
+        args.file.as_deref(),
+        args.content_type.as_deref(),
+        args.method.needs_body().then_some("{}"),
+    )?;
+    let value_of = |kind: OptionKind, text: &String| {
         let read = kind.read(text, Timestamp(0));
         read.map_err(CommandError::Input)
     };
     let headers = args.header.iter();
     let headers: Vec<Value> = headers
-        .map(|header| value_of(Kind::Headers, header))
+        .map(|header| value_of(OptionKind::Headers, header))
         .collect::<Result<_, _>>()?;
     let retry_policy = args.retry_policy.as_ref();
     let request = Request {
         url: &args.url,
         method: args.method,
-        headers: (!headers.is_empty()).then(|| Kind::Headers.joined(headers)),
-        body_base64: bytes
-            .filter(|_| !is_json)
-            .map(|bytes| BASE64_STANDARD.encode(bytes)),
-        payload: payload.as_deref(),
-        content_type: args.content_type.as_deref(),
+        headers: (!headers.is_empty()).then(|| OptionKind::Headers.joined(headers)),
+        payload,
         deliver_at: args.deliver_at.as_deref(),
         delay: args.delay.as_deref(),
         retry_policy: retry_policy
-            .map(|policy| value_of(Kind::Policy, policy))
+            .map(|policy| value_of(OptionKind::Policy, policy))
             .transpose()?,
         timeout: args.timeout.as_deref(),
         idempotency_key: args.idempotency_key.as_deref(),

@@ -1,20 +1,16 @@
 //! `posthaste send`, `events send` and `events batch`.
-//!
-//! A payload reaches the server byte for byte: it is validated, but never serialized again.
 
-use base64::prelude::{BASE64_STANDARD, Engine};
 use clap::Args;
-use posthaste_core::time::{Span, SpanError, Timestamp};
-use posthaste_system::clock::Clock;
+use posthaste_core::time::{Span, SpanError};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::action::parse_time;
 use super::connection_args::{ConnectArgs, TenantArgs};
+use super::payload::{Payload, due, send_and_print};
 use super::{follow, path, view};
 use crate::cli::error::CommandError;
-use crate::cli::input::{self, STANDARD};
+use crate::cli::input;
 use crate::cli::output;
 use crate::client::ApiRequest;
 
@@ -66,10 +62,10 @@ pub struct SendArgs {
     /// Follow the deliveries until they are finished
     #[arg(long)]
     pub watch: bool,
-    /// Whose event it is.
+    /// The tenant.
     #[command(flatten)]
     pub tenant: TenantArgs,
-    /// Where the server is.
+    /// Connection options.
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
@@ -81,19 +77,12 @@ pub struct BatchArgs {
     /// File with the events; - reads standard input
     #[arg(value_name = "FILE")]
     pub file: String,
-    /// Whose events they are.
+    /// The tenant.
     #[command(flatten)]
     pub tenant: TenantArgs,
-    /// Where the server is.
+    /// Connection options.
     #[command(flatten)]
     pub connect: ConnectArgs,
-}
-
-fn due(text: &str) -> Result<String, String> {
-    let now = Clock::system().wall();
-    parse_time(text, |span| {
-        Timestamp(now.0.saturating_add(span.as_millis()))
-    })
 }
 
 fn delay(text: &str) -> Result<String, String> {
@@ -104,12 +93,8 @@ fn delay(text: &str) -> Result<String, String> {
 #[derive(Serialize)]
 struct Event<'a> {
     r#type: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_type: Option<&'a str>,
+    #[serde(flatten)]
+    payload: Payload<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,13 +110,7 @@ pub async fn send(args: &SendArgs) -> Result<(), CommandError> {
     let tenant = args.tenant.tenant.as_deref();
     let path = path::fill("/v1/tenants/{tenant}/events", tenant, None)?;
     let request = ApiRequest::post(path, event(args)?);
-    let mut client = args.connect.client()?;
-    let answer = client.send(&request).await?;
-    if args.connect.json {
-        output::print_json(&answer.text)?;
-    } else {
-        output::print(&view::object(&answer.value))?;
-    }
+    let (mut client, answer) = send_and_print(&args.connect, &request).await?;
     if !args.watch {
         return Ok(());
     }
@@ -153,25 +132,15 @@ pub async fn batch(args: &BatchArgs) -> Result<(), CommandError> {
 }
 
 fn event(args: &SendArgs) -> Result<String, CommandError> {
-    let bytes = match (&args.payload, &args.file) {
-        (Some(payload), _) if payload == STANDARD => input::read(STANDARD)?,
-        (Some(payload), _) => payload.clone().into_bytes(),
-        (None, Some(file)) => input::read(file)?,
-        (None, None) => b"{}".to_vec(),
-    };
-    let payload: Option<Box<RawValue>> = match &args.content_type {
-        Some(_) => None,
-        None => Some(serde_json::from_slice(&bytes).map_err(|error| {
-            CommandError::Input(format!(
-                "the payload is not valid JSON: {error}; quote it for the shell, or send raw bytes with --content-type"
-            ))
-        })?),
-    };
+    let payload = Payload::read(
+        args.payload.as_deref(),
+        args.file.as_deref(),
+        args.content_type.as_deref(),
+        Some("{}"),
+    )?;
     let event = Event {
         r#type: &args.event_type,
-        body_base64: payload.is_none().then(|| BASE64_STANDARD.encode(&bytes)),
-        payload: payload.as_deref(),
-        content_type: args.content_type.as_deref(),
+        payload,
         idempotency_key: args.idempotency_key.as_deref(),
         deliver_at: args.deliver_at.as_deref(),
         delay: args.delay.as_deref(),

@@ -154,7 +154,7 @@ fn every_key(items: &[Value]) -> Vec<&str> {
     keys
 }
 
-/// Formats health figures: a row per figure, a column per time range.
+/// Formats health ratios: a row per ratio, a column per time range.
 pub fn stats(value: &Value) -> String {
     let windows = match value.get("windows") {
         Some(Value::Object(windows)) if !windows.is_empty() => windows,

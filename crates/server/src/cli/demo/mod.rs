@@ -22,8 +22,8 @@ use super::runtime::{self, StopSignals};
 use super::value_parsers::address;
 use crate::client::{ApiClient, ClientError};
 use crate::demo::running::RunningDemo;
-use crate::demo::scenario::{DEFAULT_PER_SECOND, MAX_PER_SECOND, MAX_SPEED, Scenario};
-use crate::demo::snapshot::Snapshot;
+use crate::demo::scenario::{DEFAULT_PER_SECOND, DemoScenario, MAX_PER_SECOND, MAX_SPEED};
+use crate::demo::snapshot::DemoSnapshot;
 use crate::demo::transition::{Transition, transitions};
 use crate::demo::{poll, traffic};
 use render::DemoAddresses;
@@ -83,7 +83,7 @@ pub fn run(args: &DemoArgs) -> Result<(), CommandError> {
 
 async fn run_demo(args: &DemoArgs) -> Result<(), CommandError> {
     let mut signals = StopSignals::register()?;
-    let scenario = Scenario {
+    let scenario = DemoScenario {
         speed: args.tempo,
         events_per_second: args.rate,
     };
@@ -110,7 +110,7 @@ async fn sleep_for(duration: Option<Span>) {
     }
 }
 
-fn addresses(demo: &RunningDemo, scenario: &Scenario, requested: SocketAddr) -> DemoAddresses {
+fn addresses(demo: &RunningDemo, scenario: &DemoScenario, requested: SocketAddr) -> DemoAddresses {
     let receivers = demo.receivers.iter().map(|receiver| {
         let kind = receiver.kind;
         (kind.name(), receiver.url(), scenario.description(kind))
@@ -126,7 +126,7 @@ fn addresses(demo: &RunningDemo, scenario: &Scenario, requested: SocketAddr) -> 
 /// Runs traffic, scenario and output forever, in one future: dropping it ends all of them.
 async fn play(
     demo: &RunningDemo,
-    scenario: Scenario,
+    scenario: DemoScenario,
     printer: &mut DemoPrinter,
 ) -> Result<(), CommandError> {
     let accepted = AtomicU64::new(0);
@@ -145,7 +145,7 @@ async fn play(
 
 async fn print_snapshots(
     demo: &RunningDemo,
-    scenario: Scenario,
+    scenario: DemoScenario,
     accepted: &AtomicU64,
     printer: &mut DemoPrinter,
 ) -> Result<(), CommandError> {
@@ -166,14 +166,14 @@ async fn take_snapshot(
     client: &mut ApiClient,
     clock: &Clock,
     accepted: &AtomicU64,
-    before: Option<&Snapshot>,
-) -> Result<Snapshot, ClientError> {
+    before: Option<&DemoSnapshot>,
+) -> Result<DemoSnapshot, ClientError> {
     let states = poll::poll(client, &demo.receivers).await?;
     let now = clock.now();
     let at = Span::from_millis(now.tick.0);
     let accepted = accepted.load(Ordering::Relaxed);
     Ok(match before {
-        None => Snapshot::first(at, now.wall, accepted, states),
+        None => DemoSnapshot::first(at, now.wall, accepted, states),
         Some(before) => before.next(at, now.wall, accepted, states),
     })
 }
@@ -193,7 +193,7 @@ enum OutputMode {
 struct DemoPrinter {
     mode: OutputMode,
     addresses: DemoAddresses,
-    last: Option<Snapshot>,
+    last: Option<DemoSnapshot>,
     /// Number of screen lines that the table occupies.
     table_lines: usize,
     snapshot_count: u32,
@@ -219,7 +219,7 @@ impl DemoPrinter {
         }
     }
 
-    fn open(&self, scenario: &Scenario) -> Result<(), CommandError> {
+    fn open(&self, scenario: &DemoScenario) -> Result<(), CommandError> {
         let addresses = &self.addresses;
         match self.mode {
             OutputMode::Json => {
@@ -231,7 +231,7 @@ impl DemoPrinter {
         }
     }
 
-    fn print(&mut self, snapshot: Snapshot) -> Result<(), CommandError> {
+    fn print(&mut self, snapshot: DemoSnapshot) -> Result<(), CommandError> {
         let found = match &self.last {
             Some(before) => transitions(before, &snapshot),
             None => Vec::new(),
@@ -245,7 +245,7 @@ impl DemoPrinter {
         }
     }
 
-    fn text(&mut self, found: &[Transition], snapshot: &Snapshot) -> String {
+    fn text(&mut self, found: &[Transition], snapshot: &DemoSnapshot) -> String {
         // Read each time, because the size of the terminal can change.
         let width = output::width();
         let messages = found

@@ -8,9 +8,9 @@ use posthaste_core::time::Span;
 use serde_json::{Value, json};
 
 use crate::cli::table::{Cell, WAITING, table};
-use crate::demo::scenario::{Scenario, TENANT};
-use crate::demo::snapshot::{Count, EndpointSnapshot, RECENT, Snapshot};
-use crate::demo::transition::{Change, Transition};
+use crate::demo::scenario::{DemoScenario, TENANT};
+use crate::demo::snapshot::{Count, DemoEndpoint, DemoSnapshot, RECENT};
+use crate::demo::transition::{Transition, TransitionKind};
 
 /// Width of the time and the endpoint's name before a message.
 const MARGIN: usize = 15;
@@ -33,7 +33,7 @@ pub struct DemoAddresses {
 }
 
 /// The text at the start.
-pub fn opening(addresses: &DemoAddresses, scenario: &Scenario) -> String {
+pub fn opening(addresses: &DemoAddresses, scenario: &DemoScenario) -> String {
     let DemoAddresses {
         server,
         address_in_use,
@@ -96,12 +96,12 @@ pub fn opening_json(addresses: &DemoAddresses) -> Value {
 /// A message with its time and the command to look closer.
 pub fn transition(transition: &Transition, at: Span, width: usize) -> String {
     let style = match transition.change {
-        Change::Retried(_)
-        | Change::Recovered { .. }
-        | Change::Draining { .. }
-        | Change::Drained { .. } => GOOD,
-        Change::Throttled(_) | Change::ProbeFailed { .. } => WAITING,
-        Change::Tripped { .. } | Change::DeadLettered { .. } => BAD,
+        TransitionKind::Retried(_)
+        | TransitionKind::Recovered { .. }
+        | TransitionKind::Draining { .. }
+        | TransitionKind::Drained { .. } => GOOD,
+        TransitionKind::Throttled(_) | TransitionKind::ProbeFailed { .. } => WAITING,
+        TransitionKind::Tripped { .. } | TransitionKind::DeadLettered { .. } => BAD,
     };
     let margin = format!("\n{}", " ".repeat(MARGIN));
     let mut text = wrapped(&transition.message(), width - MARGIN).replace('\n', &margin);
@@ -128,11 +128,11 @@ pub fn sign_in(addresses: &DemoAddresses) -> String {
 }
 
 /// The status table, for a terminal of this width.
-pub fn status(snapshot: &Snapshot, width: usize) -> String {
+pub fn status(snapshot: &DemoSnapshot, width: usize) -> String {
     let bars = width
         .saturating_sub(WIDTH_BESIDE_BARS)
         .clamp(MIN_BARS, RECENT);
-    let shown = |endpoint: &EndpointSnapshot| {
+    let shown = |endpoint: &DemoEndpoint| {
         let skipped = endpoint.recent.len().saturating_sub(bars);
         endpoint.recent[skipped..].to_vec()
     };
@@ -166,7 +166,7 @@ pub fn status(snapshot: &Snapshot, width: usize) -> String {
     format!("{head}\n{}", table(&heads, &rows))
 }
 
-fn row(endpoint: &EndpointSnapshot, bars: &str) -> Vec<Cell> {
+fn row(endpoint: &DemoEndpoint, bars: &str) -> Vec<Cell> {
     let state = &endpoint.state;
     vec![
         Cell::new(state.kind.name()),
@@ -193,7 +193,7 @@ fn format_count(count: Count) -> String {
 }
 
 /// The status as JSON.
-pub fn status_json(snapshot: &Snapshot) -> Value {
+pub fn status_json(snapshot: &DemoSnapshot) -> Value {
     json!({
         "status": {
             "at_ms": snapshot.at.as_millis(),
@@ -203,8 +203,8 @@ pub fn status_json(snapshot: &Snapshot) -> Value {
     })
 }
 
-fn endpoints_json(snapshot: &Snapshot) -> Vec<Value> {
-    let endpoint_json = |endpoint: &EndpointSnapshot| {
+fn endpoints_json(snapshot: &DemoSnapshot) -> Vec<Value> {
+    let endpoint_json = |endpoint: &DemoEndpoint| {
         json!({
             "name": endpoint.state.kind.name(),
             "delivered": endpoint.state.counts.accepted,
@@ -221,8 +221,8 @@ fn endpoints_json(snapshot: &Snapshot) -> Vec<Value> {
 }
 
 /// The summary at the end.
-pub fn closing(snapshot: &Snapshot, width: usize) -> String {
-    let sum = |of: fn(&EndpointSnapshot) -> u64| snapshot.endpoints.iter().map(of).sum::<u64>();
+pub fn closing(snapshot: &DemoSnapshot, width: usize) -> String {
+    let sum = |of: fn(&DemoEndpoint) -> u64| snapshot.endpoints.iter().map(of).sum::<u64>();
     let accepted = sum(|endpoint| endpoint.state.counts.accepted);
     let retries = sum(|endpoint| endpoint.state.counts.retries);
     let dead = sum(|endpoint| endpoint.state.dead.number);
@@ -242,7 +242,7 @@ pub fn closing(snapshot: &Snapshot, width: usize) -> String {
 }
 
 /// The same as JSON.
-pub fn closing_json(snapshot: &Snapshot) -> Value {
+pub fn closing_json(snapshot: &DemoSnapshot) -> Value {
     json!({"summary": {
         "at_ms": snapshot.at.as_millis(),
         "events_accepted": snapshot.accepted,
@@ -266,10 +266,10 @@ mod tests {
     use posthaste_core::lane::TripReason;
     use posthaste_core::time::Timestamp;
 
-    fn two_snapshots() -> (Snapshot, Snapshot) {
+    fn two_snapshots() -> (DemoSnapshot, DemoSnapshot) {
         let wall = Timestamp(0);
         let quiet = ReceiverKind::ALL.map(idle).to_vec();
-        let before = Snapshot::first(Span::from_secs(61), wall, 0, quiet.clone());
+        let before = DemoSnapshot::first(Span::from_secs(61), wall, 0, quiet.clone());
         let mut states = quiet;
         states[0].counts.arrived = 20;
         states[0].counts.accepted = 19;
@@ -324,7 +324,7 @@ down             0        0         0     0     0  passing           0/s
 
     #[test]
     fn the_opening_lists_addresses_and_commands() {
-        let scenario = Scenario {
+        let scenario = DemoScenario {
             speed: 1.0,
             events_per_second: 20.0,
         };

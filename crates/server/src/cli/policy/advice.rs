@@ -1,12 +1,12 @@
 //! Suggestions after a simulated outage, verified by further simulations.
 
 use posthaste_charts::format;
-use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome, forecast};
+use posthaste_core::forecast::{Forecast, OutageScenario, SenderOutcome, forecast};
 use posthaste_core::lane::RateLimit;
 
 /// Suggests a lower rate limit if the current one exceeds the receiver's capacity and a lower one helps. Every
 /// suggestion was simulated.
-pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<String> {
+pub fn suggest_rate_limit(scenario: &OutageScenario, outage: &Forecast) -> Option<String> {
     let refused = refused(scenario, &outage.posthaste);
     if scenario.rate.per_second <= scenario.capacity_per_second || refused == 0 {
         return None;
@@ -18,7 +18,7 @@ pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<Stri
     let lowest = RateLimit { burst: 1, ..lower };
     let mut best: Option<(u64, RateLimit)> = None;
     for rate in [lower, lowest] {
-        let scenario = Scenario {
+        let scenario = OutageScenario {
             rate,
             ..scenario.clone()
         };
@@ -45,7 +45,7 @@ pub fn suggest_rate_limit(scenario: &Scenario, outage: &Forecast) -> Option<Stri
 }
 
 /// Returns the number of requests that failed after the receiver was back.
-fn refused(scenario: &Scenario, course: &SenderOutcome) -> u64 {
+fn refused(scenario: &OutageScenario, course: &SenderOutcome) -> u64 {
     let back = scenario.outage.as_millis() / 1_000;
     let after = course.arrivals.range(back..);
     after.map(|(_, seen)| seen.failed).sum()
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
     use posthaste_core::time::Span;
 
-    fn advice(scenario: &Scenario) -> Option<String> {
+    fn advice(scenario: &OutageScenario) -> Option<String> {
         suggest_rate_limit(scenario, &forecast(scenario))
     }
 
     #[test]
     fn a_limit_within_the_capacity_needs_no_advice() {
-        let mut scenario = Scenario::with_defaults(500, Span::from_mins(1));
+        let mut scenario = OutageScenario::with_defaults(500, Span::from_mins(1));
         scenario.rate.per_second = scenario.capacity_per_second;
         assert_eq!(advice(&scenario), None);
     }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_limit_above_the_capacity_is_advised_to_be_lower() {
         for (capacity, argument) in [(10.0, "--rate 10/s"), (1.5, "--rate 1.5/s")] {
-            let mut scenario = Scenario::with_defaults(500, Span::from_mins(5));
+            let mut scenario = OutageScenario::with_defaults(500, Span::from_mins(5));
             scenario.capacity_per_second = capacity;
             let text = advice(&scenario).expect("advice");
             assert!(text.starts_with(&format!("With {argument}")), "{text}");

@@ -5,7 +5,7 @@
 
 use posthaste_api::reports::{OutageReport, SenderReport};
 use posthaste_charts::{format, outage, terminal};
-use posthaste_core::forecast::{Forecast, Scenario, forecast};
+use posthaste_core::forecast::{Forecast, OutageScenario, forecast};
 use posthaste_core::lane::RateLimit;
 
 use super::advice;
@@ -18,7 +18,7 @@ use crate::cli::output;
 /// Runs the simulation and prints the result as text, JSON or SVG.
 pub fn run(args: &SimulateArgs) -> Result<(), CommandError> {
     let named = load_policy(&args.policy)?;
-    let scenario = Scenario {
+    let scenario = OutageScenario {
         policy: named.policy.clone(),
         pending: args.pending,
         outage: args.outage,
@@ -58,7 +58,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), CommandError> {
 /// Renders the result as text.
 fn page(
     named: &NamedPolicy,
-    scenario: &Scenario,
+    scenario: &OutageScenario,
     forecast: &Forecast,
     report: &OutageReport,
     width: usize,
@@ -90,7 +90,7 @@ fn page(
 }
 
 /// Returns the conclusion and advice on the rate limit.
-fn conclusion(scenario: &Scenario, forecast: &Forecast, report: &OutageReport) -> String {
+fn conclusion(scenario: &OutageScenario, forecast: &Forecast, report: &OutageReport) -> String {
     let advice = advice::suggest_rate_limit(scenario, forecast);
     let sentences = [Some(report.conclusion()), advice];
     sentences

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, FromArgMatches};
 use posthaste::cli::serve_args::ServeArgs;
-use posthaste::config::{Config, ConfigError, Kind, MasterKey, SETTINGS, Setting};
+use posthaste::config::{Config, ConfigError, MasterKeySource, SETTINGS, Setting, ValueKind};
 use posthaste_core::policy::Preset;
 use posthaste_core::time::Span;
 use tempfile::TempDir;
@@ -113,12 +113,12 @@ fn args(line: Vec<String>) -> ServeArgs {
 /// The setting as a line of a configuration file.
 fn in_toml(setting: &Setting, text: &str) -> String {
     let value = match setting.kind {
-        Kind::Text => format!("{text:?}"),
-        Kind::Number if text.parse::<f64>().is_err() => format!("{text:?}"),
-        Kind::Number | Kind::Truth => text.to_owned(),
-        Kind::List => format!("{:?}", text.split(',').collect::<Vec<_>>()),
-        Kind::Policy if text.starts_with('{') => text.replace(':', " ="),
-        Kind::Policy => format!("{text:?}"),
+        ValueKind::Text => format!("{text:?}"),
+        ValueKind::Number if text.parse::<f64>().is_err() => format!("{text:?}"),
+        ValueKind::Number | ValueKind::Truth => text.to_owned(),
+        ValueKind::List => format!("{:?}", text.split(',').collect::<Vec<_>>()),
+        ValueKind::Policy if text.starts_with('{') => text.replace(':', " ="),
+        ValueKind::Policy => format!("{text:?}"),
     };
     match setting.key.split_once('.') {
         Some((section, name)) => format!("[{section}]\n{name} = {value}\n"),
@@ -136,7 +136,7 @@ fn in_flags(setting: &Setting, text: &str) -> Vec<String> {
 
 /// Clears the origin of the master key, the only value that differs by source.
 fn without_origin(mut config: Config) -> Config {
-    if let MasterKey::Text { origin, .. } = &mut config.master_key {
+    if let MasterKeySource::Text { origin, .. } = &mut config.master_key {
         origin.clear();
     }
     config
@@ -373,13 +373,13 @@ fn a_stronger_source_replaces_the_other_kind_of_master_key() {
     let sources = ConfigSources::new()
         .file("master_key_file = 'a.key'")
         .variable("POSTHASTE_MASTER_KEY", key);
-    let MasterKey::Text { origin, .. } = sources.load().expect("valid").master_key else {
+    let MasterKeySource::Text { origin, .. } = sources.load().expect("valid").master_key else {
         panic!("the environment is stronger than the file");
     };
     assert_eq!(origin, "POSTHASTE_MASTER_KEY");
     let sources = sources.flags(["--master-key-file", "b.key"]);
     let master_key = sources.load().expect("valid").master_key;
-    assert_eq!(master_key, MasterKey::File(PathBuf::from("b.key")));
+    assert_eq!(master_key, MasterKeySource::File(PathBuf::from("b.key")));
 
     let errors = ConfigSources::new()
         .file(format!("master_key = '{key}'\nmaster_key_file = 'a.key'"))

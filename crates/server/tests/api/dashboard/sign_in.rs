@@ -5,7 +5,7 @@ use http::Request;
 use http::header::{HeaderName, SET_COOKIE};
 use posthaste_api::auth::{Caller, Credential};
 use posthaste_api::in_process::InProcessRequest;
-use posthaste_api::origin::Origin;
+use posthaste_api::request_source::RequestSource;
 use posthaste_api::route::{Access, Verb};
 use posthaste_api::routes;
 use posthaste_core::id::SessionId;
@@ -401,7 +401,7 @@ async fn a_portal_link_cannot_use_routes_for_keys_or_admins() {
         asked += 1;
         let answered = server.app.ask(InProcessRequest {
             caller: caller.clone(),
-            origin: Origin {
+            source: RequestSource {
                 via: ActionInterface::Portal,
                 from: None,
                 called: None,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::body::Body;
 use http::Request;
-use posthaste_api::origin::Peer;
+use posthaste_api::request_source::Peer;
 use serde_json::json;
 
 use crate::fixture::{ADMIN, ApiResponse, TestServer};

@@ -3,7 +3,7 @@
 use std::fs;
 
 use posthaste_charts::format;
-use posthaste_core::forecast::{Forecast, Scenario, SenderOutcome, forecast};
+use posthaste_core::forecast::{Forecast, OutageScenario, SenderOutcome, forecast};
 use posthaste_core::lane::RateLimit;
 use posthaste_core::policy::{Preset, RetryPolicy};
 use posthaste_core::time::Span;
@@ -143,7 +143,7 @@ fn simulate_compares_posthaste_with_a_naive_sender() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let outage = Span::from_mins(30);
-    let Forecast { posthaste, naive } = forecast(&Scenario {
+    let Forecast { posthaste, naive } = forecast(&OutageScenario {
         policy: Preset::Recommended.policy(),
         pending: 10_000,
         outage,
@@ -211,7 +211,7 @@ fn assert_course(printed: &Value, course: &SenderOutcome) {
 
 #[test]
 fn simulate_prints_the_library_s_recovery_as_json() {
-    let scenario = Scenario {
+    let scenario = OutageScenario {
         policy: Preset::Brisk.policy(),
         pending: 3_000,
         outage: Span::from_mins(20),

@@ -277,7 +277,7 @@ impl ComparedStore<'_> {
                 };
                 self.step_retention(now, &retention).await
             }
-            Operation::Outbox(telling) => self.on_the_outbox(telling).await,
+            Operation::Notifications(telling) => self.on_notifications(telling).await,
             Operation::Schedule(operation) => self.on_a_schedule(operation).await,
             Operation::Reopen => {
                 self.reopen().await;

@@ -41,7 +41,7 @@ pub(super) enum NotificationOperation {
 }
 
 impl Script {
-    pub(super) fn outbox_operation(&mut self) -> NotificationOperation {
+    pub(super) fn notification_operation(&mut self) -> NotificationOperation {
         let now = self.tick();
         match self.rng.between(0, 9) {
             0..=2 => NotificationOperation::Gather {
@@ -73,7 +73,7 @@ impl Script {
 }
 
 impl ComparedStore<'_> {
-    pub(super) async fn on_the_outbox(&self, telling: NotificationOperation) -> String {
+    pub(super) async fn on_notifications(&self, telling: NotificationOperation) -> String {
         let store = self.store.clone();
         match telling {
             NotificationOperation::Gather { before, limit } => {

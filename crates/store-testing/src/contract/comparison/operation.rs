@@ -214,7 +214,7 @@ pub(super) enum Operation {
         until: Option<Timestamp>,
         limit: usize,
     },
-    Outbox(NotificationOperation),
+    Notifications(NotificationOperation),
     Schedule(ScheduleOperation),
     Reopen,
 }
@@ -588,7 +588,7 @@ impl Script {
             (92, _) => Operation::Reopen,
             (93..=94, _) => self.audit_operation(),
             (95, _) => self.on_an_alert(),
-            (96..=97, _) => Operation::Outbox(self.outbox_operation()),
+            (96..=97, _) => Operation::Notifications(self.notification_operation()),
             (_, _) => self.accept(),
         }
     }

@@ -19,9 +19,9 @@ use super::membership::Membership;
 use super::membership_task::MembershipInput;
 use crate::StoreError;
 use crate::postgres::connection::{PgConnection, connect, drive_with_notifications};
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::write::notify_message::{CLUSTER_CHANNEL, NotifyMessage, channel_of};
+use crate::read_duration::ReadDuration;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::bell";
@@ -208,7 +208,7 @@ impl<'a> ListenerConnection<'a> {
             sent_flag.store(result.is_ok(), Ordering::SeqCst);
         });
         let readers = &self.membership.shared.readers;
-        readers.read(ReadKind::Quick, false, send_test, done);
+        readers.read(ReadDuration::Quick, false, send_test, done);
         test_sent
     }
 

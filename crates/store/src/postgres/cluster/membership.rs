@@ -28,13 +28,13 @@ use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, node_list, poller, rpc_exchange, upgrade};
 use crate::fair_queue::QueueClass;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
 use crate::postgres::write::owned_shards::OwnedShards;
 use crate::postgres::write::unowned;
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::reply::{Reply, reply_channel};
 use crate::{Answer, Cluster, DisabledReason, Lease, NodeInfo, Owner, StoreError, Written};
 
@@ -280,7 +280,9 @@ impl Cluster for Membership {
     fn list_nodes(&self) -> Answer<Vec<NodeInfo>> {
         let (done, answer) = reply_channel();
         let read = async |conn: &PgConnection| node_list::list(conn).await;
-        self.shared.readers.read(ReadKind::Quick, false, read, done);
+        self.shared
+            .readers
+            .read(ReadDuration::Quick, false, read, done);
         answer
     }
 

@@ -31,7 +31,7 @@ const MAX_OPEN_QUESTIONS: usize = 1_024;
 /// Maximum number of questions of other nodes that this node answers at once.
 const MAX_ANSWERING: usize = 1_024;
 /// Maximum number of messages that wait to be sent.
-const MAX_OUTBOX: usize = 4_096;
+const MAX_OUTGOING: usize = 4_096;
 /// Maximum wait for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Messages that wait to be sent, and questions that wait for an answer.
@@ -45,7 +45,7 @@ pub(in crate::postgres) struct NodeRpc {
 
 #[derive(Default)]
 struct Inner {
-    outbox: VecDeque<RpcMessage>,
+    outgoing: VecDeque<RpcMessage>,
     open_questions: FxHashMap<i64, OpenQuestion>,
     last_reference: i64,
     answering: usize,
@@ -93,7 +93,8 @@ impl NodeRpc {
         if body.len() > MAX_BODY_BYTES {
             return Err((too_large(), done));
         }
-        if inner.open_questions.len() >= MAX_OPEN_QUESTIONS || inner.outbox.len() >= MAX_OUTBOX {
+        if inner.open_questions.len() >= MAX_OPEN_QUESTIONS || inner.outgoing.len() >= MAX_OUTGOING
+        {
             return Err((StoreError::Overloaded, done));
         }
         inner.last_reference += 1;
@@ -102,7 +103,7 @@ impl NodeRpc {
         inner
             .open_questions
             .insert(reference, OpenQuestion { node, until, done });
-        inner.outbox.push_back(RpcMessage {
+        inner.outgoing.push_back(RpcMessage {
             receiver: node,
             reference,
             answer: false,
@@ -112,7 +113,7 @@ impl NodeRpc {
         Ok(())
     }
 
-    /// Answers another node. The answer is dropped if the outbox is full.
+    /// Answers another node. The answer is dropped if the queue of outgoing messages is full.
     pub(super) fn put_answer(
         &self,
         node: NodeNo,
@@ -124,8 +125,8 @@ impl NodeRpc {
             body = write_answer(&Err(too_large()));
         }
         let mut inner = self.lock();
-        if !inner.closed && inner.outbox.len() < MAX_OUTBOX {
-            inner.outbox.push_back(RpcMessage {
+        if !inner.closed && inner.outgoing.len() < MAX_OUTGOING {
+            inner.outgoing.push_back(RpcMessage {
                 receiver: node,
                 reference,
                 answer: true,
@@ -148,7 +149,7 @@ impl NodeRpc {
         let questions = {
             let mut inner = self.lock();
             inner.closed = true;
-            inner.outbox.clear();
+            inner.outgoing.clear();
             std::mem::take(&mut inner.open_questions)
         };
         for (_, question) in questions {
@@ -213,8 +214,8 @@ impl NodeRpc {
 
     pub(super) fn outgoing(&self) -> Vec<RpcMessage> {
         let mut inner = self.lock();
-        let count = inner.outbox.len().min(MAX_AT_ONCE);
-        inner.outbox.drain(..count).collect()
+        let count = inner.outgoing.len().min(MAX_AT_ONCE);
+        inner.outgoing.drain(..count).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

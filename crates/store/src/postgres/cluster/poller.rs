@@ -13,8 +13,8 @@ use super::membership::Membership;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::fetch;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::changelog;
+use crate::read_duration::ReadDuration;
 use crate::{Change, StoreError};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -139,7 +139,7 @@ async fn read(
         let changes = changes.collect();
         Ok(ReadResult { last, changes })
     };
-    let found = read_with(membership, ReadKind::Quick, query).await?;
+    let found = read_with(membership, ReadDuration::Quick, query).await?;
     Ok(match seen {
         Some(seen) => (evaluate(seen, found), false),
         None => {
@@ -176,7 +176,7 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
         let query = async move |conn: &PgConnection| {
             fetch::endpoints_with_work(conn, &due_watermarks).await
         };
-        match read_with(&membership, ReadKind::Long, query).await {
+        match read_with(&membership, ReadDuration::Long, query).await {
             Ok(mut found) => {
                 found.retain(|(endpoint, _)| membership.owned_shards.owns(*endpoint));
                 if !found.is_empty() {
@@ -189,7 +189,11 @@ pub(super) async fn look_for_work(membership: Arc<Membership>) {
 }
 
 /// Reads through the readers.
-async fn read_with<T, F>(membership: &Membership, kind: ReadKind, read: F) -> Result<T, StoreError>
+async fn read_with<T, F>(
+    membership: &Membership,
+    duration: ReadDuration,
+    read: F,
+) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
@@ -199,7 +203,7 @@ where
         // The receiver is alive: it awaits this result.
         let _ = sender.send(result);
     });
-    membership.shared.readers.read(kind, false, read, done);
+    membership.shared.readers.read(duration, false, read, done);
     receiver.await.unwrap_or(Err(StoreError::Closed))
 }
 

@@ -1,6 +1,6 @@
 //! The task that exchanges the messages of [`NodeRpc`] with other nodes, through the table `mail`.
 //!
-//! It sends what waits in the outbox, and reads the rows for this node when a `NOTIFY` message announces some, and at
+//! It sends the outgoing messages, and reads the rows for this node when a `NOTIFY` message announces some, and at
 //! least every second.
 
 use std::rc::Rc;

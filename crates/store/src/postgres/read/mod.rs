@@ -1,8 +1,8 @@
 //! Reads: everything that only looks at committed data.
 //!
-//! [`readers::Readers`] has a few connections for each expected duration of a read ([`readers::ReadKind`]). The other
-//! modules contain the statements: [`lists`] and [`search`] for pages of events and deliveries, [`dead_letters`],
-//! [`counts`], [`fetch`] for the work of an owner, [`replay_targets`].
+//! [`readers::Readers`] has a few connections for each [expected duration](crate::read_duration::ReadDuration) of a
+//! read. The other modules contain the statements: [`lists`] and [`search`] for pages of events and deliveries,
+//! [`dead_letters`], [`counts`], [`fetch`] for the work of an owner, [`replay_targets`].
 //!
 //! Guarantees: a read never blocks a write. A read with several statements sees one snapshot. No statement reads more
 //! rows than a fixed limit, however many there are. A read whose connection was lost is repeated once.

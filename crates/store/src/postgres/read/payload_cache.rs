@@ -87,13 +87,7 @@ mod tests {
     use super::*;
 
     fn carried(bytes: usize) -> CachedPayload {
-        let content = Content {
-            event_type: "a.b".parse().expect("a type"),
-            content_type: None,
-            payload: vec![0; bytes].into(),
-            trace: None,
-            scheduled_run: None,
-        };
+        let content = Content::new("a.b".parse().expect("a type"), vec![0; bytes].into());
         (Timestamp(1), Arc::new(content))
     }
 

@@ -23,6 +23,7 @@ use crate::postgres::connection::{
 };
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::settings::PostgresSettings;
+use crate::read_duration::ReadDuration;
 use crate::reply::Reply;
 use crate::{Done, StoreError};
 
@@ -40,25 +41,12 @@ const MIN_ANSWER: Duration = Duration::from_secs(1);
 /// Connections that one read may use: the second only if the first was dead.
 const MAX_TRIES: u32 = 2;
 
-/// The expected duration of a read. Each kind has its own connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::postgres) enum ReadKind {
-    /// A point read: a few rows.
-    Quick,
-    /// A list: up to thousands of rows.
-    Long,
-    /// A scan: possibly all rows, so no other kind of read waits behind it.
-    Endless,
-}
-
-impl ReadKind {
-    /// The time limit of one read.
-    fn time_limit(self) -> Duration {
-        match self {
-            ReadKind::Quick => QUICK_ANSWER_TIMEOUT,
-            ReadKind::Long => ANSWER_TIMEOUT,
-            ReadKind::Endless => Duration::from_millis(ENDLESS_MS.into()) + TIMEOUT_GRACE,
-        }
+/// The time limit of one read.
+fn time_limit(duration: ReadDuration) -> Duration {
+    match duration {
+        ReadDuration::Quick => QUICK_ANSWER_TIMEOUT,
+        ReadDuration::Long => ANSWER_TIMEOUT,
+        ReadDuration::Endless => Duration::from_millis(ENDLESS_MS.into()) + TIMEOUT_GRACE,
     }
 }
 
@@ -177,15 +165,19 @@ impl Readers {
         settings: &Rc<PostgresSettings>,
     ) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
-        for (queue, count, kind) in [
-            (&self.quick, settings.quick_readers.max(1), ReadKind::Quick),
-            (&self.long, LONG_READERS, ReadKind::Long),
-            (&self.endless, ENDLESS_READERS, ReadKind::Endless),
+        for (queue, count, duration) in [
+            (
+                &self.quick,
+                settings.quick_readers.max(1),
+                ReadDuration::Quick,
+            ),
+            (&self.long, LONG_READERS, ReadDuration::Long),
+            (&self.endless, ENDLESS_READERS, ReadDuration::Endless),
         ] {
             for _ in 0..count {
                 let queue = queue.clone();
                 let connector = Connector::new(settings.clone());
-                tasks.push(tokio::task::spawn_local(queue.work(connector, kind)));
+                tasks.push(tokio::task::spawn_local(queue.work(connector, duration)));
             }
         }
         tasks
@@ -195,7 +187,7 @@ impl Readers {
     /// statement does so anyway.
     pub(in crate::postgres) fn read<T, F>(
         &self,
-        kind: ReadKind,
+        duration: ReadDuration,
         whole: bool,
         read: F,
         done: Done<T>,
@@ -203,10 +195,10 @@ impl Readers {
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
-        let queue = match kind {
-            ReadKind::Quick => &self.quick,
-            ReadKind::Long => &self.long,
-            ReadKind::Endless => &self.endless,
+        let queue = match duration {
+            ReadDuration::Quick => &self.quick,
+            ReadDuration::Long => &self.long,
+            ReadDuration::Endless => &self.endless,
         };
         let reply = Some(Reply::new(done));
         queue.push(Box::new(Read { read, whole, reply }));
@@ -331,7 +323,7 @@ impl ReadQueue {
 
     /// Serves reads on one connection until the queue is shut. A worker that failed to connect takes no read before it
     /// has succeeded, so that it takes none from workers that are connected.
-    async fn work(self: Arc<Self>, mut connector: Connector, kind: ReadKind) {
+    async fn work(self: Arc<Self>, mut connector: Connector, duration: ReadDuration) {
         let mut presence = ConnectedGuard {
             queue: &self,
             is_connected: false,
@@ -349,7 +341,7 @@ impl ReadQueue {
             let Some(waiting) = self.next().await else {
                 return;
             };
-            self.serve(&mut connector, &mut presence, kind, waiting)
+            self.serve(&mut connector, &mut presence, duration, waiting)
                 .await;
             presence.set(connector.is_connected());
         }
@@ -361,10 +353,10 @@ impl ReadQueue {
         &self,
         connector: &mut Connector,
         presence: &mut ConnectedGuard<'_>,
-        kind: ReadKind,
+        duration: ReadDuration,
         mut waiting: Waiting,
     ) {
-        let deadline = Instant::now() + kind.time_limit();
+        let deadline = Instant::now() + time_limit(duration);
         while waiting.tries < MAX_TRIES {
             let conn = match connector.conn().await {
                 Ok(conn) => conn,
@@ -380,7 +372,7 @@ impl ReadQueue {
             presence.set(true);
             let remaining = deadline.saturating_duration_since(Instant::now());
             conn.set_time_limit(remaining.max(MIN_ANSWER));
-            if kind == ReadKind::Endless {
+            if duration == ReadDuration::Endless {
                 // If this fails, so does the read.
                 let _ = conn
                     .batch(&format!("SET statement_timeout = {ENDLESS_MS}"))

@@ -6,9 +6,9 @@ use posthaste_core::time::Timestamp;
 use super::PostgresStore;
 use crate::audit::fitted;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::audit;
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AuditCompletion, AuditEntry, AuditFilter, AuditLog, AuditOutcome, CreateResult, Page,
     PageRequest,
@@ -37,7 +37,7 @@ impl AuditLog for PostgresStore {
         filter: AuditFilter,
         page: PageRequest<AuditId>,
     ) -> Answer<Page<AuditEntry, AuditId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             audit::list(conn, &filter, page).await
         })
     }

@@ -12,9 +12,9 @@ use crate::Answer;
 use crate::fair_queue::QueueClass;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::operation::Task;
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::reply::reply_channel;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -59,25 +59,25 @@ impl PostgresStore {
     }
 
     /// Reads with a single statement.
-    pub(super) fn read<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
+    pub(super) fn read<T, F>(&self, duration: ReadDuration, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = reply_channel();
-        self.shared.readers.read(kind, false, read, done);
+        self.shared.readers.read(duration, false, read, done);
         answer
     }
 
     /// Reads with several statements that see one snapshot, so a row that moves from one table to another in between
     /// is neither missed nor returned twice.
-    pub(super) fn read_whole<T, F>(&self, kind: ReadKind, read: F) -> Answer<T>
+    pub(super) fn read_whole<T, F>(&self, duration: ReadDuration, read: F) -> Answer<T>
     where
         T: Send + 'static,
         F: AsyncFn(&PgConnection) -> Result<T, DbError> + Send + 'static,
     {
         let (done, answer) = reply_channel();
-        self.shared.readers.read(kind, true, read, done);
+        self.shared.readers.read(duration, true, read, done);
         answer
     }
 }

@@ -4,8 +4,8 @@ use posthaste_core::id::{DeliveryId, EndpointId, EventId, TenantId};
 
 use super::PostgresStore;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{dead_letters, lists};
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AttemptEntry, DeadLetterGroup, DeadLetterGroupKey, DeliveryFilter, EventFilter, Lists,
     Page, PageRequest, StoredDelivery, StoredEvent,
@@ -13,7 +13,7 @@ use crate::{
 
 impl Lists for PostgresStore {
     fn event(&self, tenant: TenantId, event: EventId) -> Answer<Option<StoredEvent>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             lists::event(conn, &tenant, event).await
         })
     }
@@ -24,7 +24,7 @@ impl Lists for PostgresStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Answer<Page<StoredEvent, EventId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             lists::events(conn, &tenant, &filter, page).await
         })
     }
@@ -34,7 +34,7 @@ impl Lists for PostgresStore {
         tenant: TenantId,
         delivery: DeliveryId,
     ) -> Answer<Option<(StoredDelivery, Vec<AttemptEntry>)>> {
-        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Quick, async move |conn: &PgConnection| {
             lists::delivery(conn, &tenant, delivery).await
         })
     }
@@ -45,7 +45,7 @@ impl Lists for PostgresStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Answer<Page<StoredDelivery, DeliveryId>> {
-        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Long, async move |conn: &PgConnection| {
             lists::deliveries(conn, &tenant, &filter, page).await
         })
     }
@@ -56,7 +56,7 @@ impl Lists for PostgresStore {
         endpoint: Option<EndpointId>,
         page: PageRequest<DeadLetterGroupKey>,
     ) -> Answer<Page<DeadLetterGroup, DeadLetterGroupKey>> {
-        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Long, async move |conn: &PgConnection| {
             dead_letters::dead_letter_groups(conn, &tenant, endpoint, page).await
         })
     }

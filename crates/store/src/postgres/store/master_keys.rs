@@ -7,14 +7,14 @@ use super::PostgresStore;
 use crate::Answer;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::schema::meta;
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 
 impl PostgresStore {
     /// Returns the master keys that all nodes share, if a node has offered some.
     pub fn shared_master_keys(&self) -> Answer<Option<String>> {
-        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async |conn: &PgConnection| {
             kept(conn).await
         })
     }
@@ -33,7 +33,7 @@ impl PostgresStore {
 
     /// Returns the name of the master key that the nodes encrypt with, if a node has set it.
     pub fn master_key_in_use(&self) -> Answer<Option<u32>> {
-        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async |conn: &PgConnection| {
             in_use(conn).await
         })
     }

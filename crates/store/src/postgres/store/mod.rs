@@ -8,8 +8,8 @@ mod audit_log;
 mod enqueue;
 mod lists;
 mod master_keys;
+mod notifications;
 mod open;
-mod outbox;
 mod owner_emails;
 mod schedules;
 mod stats;
@@ -32,7 +32,6 @@ use crate::fair_queue::QueueClass;
 use crate::postgres::cluster::membership::Membership;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::read;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::read::{counts, fetch, tenant_lookup};
 use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
@@ -40,6 +39,7 @@ use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{AcceptOperation, Operation, Task};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
+use crate::read_duration::ReadDuration;
 use crate::reply::{AcceptReply, Reply, reply_channel};
 use crate::{
     AcceptResult, Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult,
@@ -85,7 +85,7 @@ impl Store for PostgresStore {
     }
 
     fn tenant(&self, tenant: TenantId) -> Answer<Option<Tenant>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::directory::tenant(conn, &tenant).await
         })
     }
@@ -94,7 +94,7 @@ impl Store for PostgresStore {
         &self,
         page: PageRequest<(Timestamp, TenantId)>,
     ) -> Answer<Page<Tenant, (Timestamp, TenantId)>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::directory::tenants(conn, &page).await
         })
     }
@@ -116,7 +116,7 @@ impl Store for PostgresStore {
     }
 
     fn key(&self, hash: KeyHash) -> Answer<Option<ApiKey>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::directory::key(conn, hash).await
         })
     }
@@ -126,7 +126,7 @@ impl Store for PostgresStore {
         tenant: Option<TenantId>,
         page: PageRequest<KeyId>,
     ) -> Answer<Page<ApiKey, KeyId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::directory::keys(conn, tenant.as_ref(), page).await
         })
     }
@@ -142,7 +142,7 @@ impl Store for PostgresStore {
     }
 
     fn session(&self, now: Timestamp, hash: KeyHash) -> Answer<Option<LoginSession>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             sessions::find(conn, now, hash).await
         })
     }
@@ -153,7 +153,7 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<SessionId>,
     ) -> Answer<Page<LoginSession, SessionId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             sessions::list(conn, now, &tenant, page).await
         })
     }
@@ -168,7 +168,7 @@ impl Store for PostgresStore {
     }
 
     fn tenant_of(&self, named: TenantObject) -> Answer<Option<TenantId>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             tenant_lookup::tenant_of(conn, named).await
         })
     }
@@ -195,13 +195,13 @@ impl Store for PostgresStore {
     }
 
     fn endpoint(&self, endpoint: EndpointId) -> Answer<Option<EndpointRow>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::endpoints::endpoint(conn, endpoint).await
         })
     }
 
     fn origin_endpoint(&self, tenant: TenantId, url: String) -> Answer<Option<EndpointId>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::endpoints::origin_endpoint(conn, &tenant, &url).await
         })
     }
@@ -211,13 +211,13 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<EndpointId>,
     ) -> Answer<Page<EndpointRow, EndpointId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::endpoints::endpoints(conn, &tenant, page).await
         })
     }
 
     fn attention_list(&self, tenant: Option<TenantId>, limit: usize) -> Answer<Vec<EndpointRow>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::endpoints::attention_list(conn, tenant.as_ref(), limit).await
         })
     }
@@ -241,7 +241,7 @@ impl Store for PostgresStore {
     }
 
     fn usage(&self, now: Timestamp, tenant: TenantId) -> Answer<Option<Usage>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             usage::usage(conn, now, &tenant).await
         })
     }
@@ -280,7 +280,7 @@ impl Store for PostgresStore {
         if let Some(carried) = self.shared.contents.get(event) {
             return Box::pin(ready(Ok(Some(carried))));
         }
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             fetch::content(conn, event).await
         })
     }
@@ -299,7 +299,7 @@ impl Store for PostgresStore {
 
     fn unfinished_work(&self) -> Answer<Vec<(EndpointId, Timestamp)>> {
         let due_watermarks = self.shared.due_watermarks.clone();
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             fetch::endpoints_with_work(conn, &due_watermarks).await
         })
     }
@@ -316,7 +316,7 @@ impl Store for PostgresStore {
             self.shared.contents.clone(),
         );
         let round_trips = self.shared.round_trips.clone();
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             let began = Instant::now();
             let fetched = fetch::fetch(
                 conn,
@@ -387,7 +387,7 @@ impl Store for PostgresStore {
                 }
             };
             let search = async move |conn: &PgConnection| replays::plan(conn, &of, &by).await;
-            readers.read(ReadKind::Endless, true, search, Box::new(insert));
+            readers.read(ReadDuration::Endless, true, search, Box::new(insert));
         };
         let barrier = async |_: &mut WriteContext| Ok(());
         self.shared
@@ -397,7 +397,7 @@ impl Store for PostgresStore {
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        self.read_whole(ReadKind::Endless, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Endless, async move |conn: &PgConnection| {
             let plan = replays::plan(conn, &tenant, &filter).await?;
             Ok(plan.targets.len() as u64)
         })
@@ -426,7 +426,7 @@ impl Store for PostgresStore {
     }
 
     fn replay(&self, tenant: TenantId, replay: ReplayId) -> Answer<Option<Replay>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             replays::replay(conn, &tenant, replay).await
         })
     }
@@ -436,25 +436,25 @@ impl Store for PostgresStore {
         tenant: TenantId,
         page: PageRequest<ReplayId>,
     ) -> Answer<Page<Replay, ReplayId>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             replays::replays(conn, &tenant, page).await
         })
     }
 
     fn running_replays(&self) -> Answer<Vec<ReplayId>> {
-        self.read(ReadKind::Long, async |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async |conn: &PgConnection| {
             replays::running(conn).await
         })
     }
 
     fn counts(&self) -> Answer<Counts> {
-        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async |conn: &PgConnection| {
             counts::counts(conn).await
         })
     }
 
     fn pending(&self, endpoint: EndpointId) -> Answer<u64> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             counts::pending(conn, endpoint).await
         })
     }
@@ -465,7 +465,7 @@ impl Store for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<u64> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             counts::retrying_since(conn, &tenants, since, limit).await
         })
     }

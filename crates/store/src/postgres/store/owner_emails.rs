@@ -17,10 +17,10 @@ use crate::owner_emails::{
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::schema::columns::{Id, parse};
-use crate::postgres::write::outbox::{NotificationColumns, write_notifications};
+use crate::postgres::write::notifications::{NotificationColumns, write_notifications};
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, Change, ConfirmationRequest, ConfirmationResult, EmailAllowance, EmailResult, KeyHash,
     OwnerEmailLimits, OwnerEmails,
@@ -31,7 +31,7 @@ const MAX_EXPIRED: i64 = 100;
 
 impl OwnerEmails for PostgresStore {
     fn is_owner_confirmed(&self, tenant: TenantId, recipient: String) -> Answer<bool> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             let sql = "SELECT EXISTS (SELECT 1 FROM endpoints WHERE tenant_no = \
                        (SELECT no FROM tenants WHERE id = $1 AND NOT deleted) \
                        AND lower(owner_email COLLATE \"C\") = $2 AND owner_email IS NOT NULL \
@@ -106,7 +106,7 @@ impl OwnerEmails for PostgresStore {
     }
 
     fn confirmation(&self, now: Timestamp, token: KeyHash) -> Answer<Option<ConfirmationRequest>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             let found = with_token(conn, token, false).await?;
             let valid = found.filter(|(_, stored)| stored.expires_at > now);
             Ok(valid.map(|(_, stored)| stored.request))

@@ -11,10 +11,10 @@ use super::{EVENT_BYTES, PostgresStore};
 use crate::fair_queue::QueueClass;
 use crate::postgres::connection::PgConnection;
 use crate::postgres::read;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::operation::{AcceptOperation, AdvanceOperation, Operation};
 use crate::postgres::write::schedules;
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::reply::{AcceptReply, Reply, reply_channel};
 use crate::{
     AdvanceResult, AdvancedBy, Answer, CreateResult, DueSchedules, DueSelection, EventProgress,
@@ -58,7 +58,7 @@ impl Schedules for PostgresStore {
     }
 
     fn schedule(&self, tenant: TenantId, schedule: ScheduleId) -> Answer<Option<StoredSchedule>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::schedules::schedule(conn, &tenant, &schedule).await
         })
     }
@@ -68,7 +68,7 @@ impl Schedules for PostgresStore {
         tenant: TenantId,
         page: PageRequest<(Timestamp, ScheduleId)>,
     ) -> Answer<Page<StoredSchedule, (Timestamp, ScheduleId)>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::schedules::schedules(conn, &tenant, &page).await
         })
     }
@@ -79,7 +79,7 @@ impl Schedules for PostgresStore {
         schedule: ScheduleId,
         page: PageRequest<u64>,
     ) -> Answer<Page<StoredRun, u64>> {
-        self.read(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::schedules::runs(conn, &tenant, &schedule, page).await
         })
     }
@@ -87,7 +87,7 @@ impl Schedules for PostgresStore {
     fn due_schedules(&self, now: Timestamp, selection: DueSelection) -> Answer<DueSchedules> {
         let shards = self.membership.owned_shards.shards();
         let shards: Vec<i16> = shards.iter().map(|it| it.number() as i16).collect();
-        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Quick, async move |conn: &PgConnection| {
             read::schedules::due(conn, now, &shards, &selection).await
         })
     }
@@ -139,13 +139,13 @@ impl Schedules for PostgresStore {
     }
 
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
-        self.read_whole(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Long, async move |conn: &PgConnection| {
             read::schedules::event_progress(conn, &events).await
         })
     }
 
     fn failing_schedules(&self, limit: usize) -> Answer<u64> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             read::schedules::count_failing(conn, limit).await
         })
     }

@@ -4,9 +4,9 @@ use posthaste_core::time::Timestamp;
 
 use super::PostgresStore;
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::stats::{self, StatsColumns};
 use crate::postgres::write::write_context::WriteContext;
+use crate::read_duration::ReadDuration;
 use crate::{Answer, BucketWidth, StatCounters, StatEntry, StatsStore, SubjectScope};
 
 impl StatsStore for PostgresStore {
@@ -23,7 +23,7 @@ impl StatsStore for PostgresStore {
         width: BucketWidth,
         since: Timestamp,
     ) -> Answer<Vec<(Timestamp, StatCounters)>> {
-        self.read_whole(ReadKind::Quick, async move |conn: &PgConnection| {
+        self.read_whole(ReadDuration::Quick, async move |conn: &PgConnection| {
             stats::read(conn, &scope, width, since).await
         })
     }
@@ -34,7 +34,7 @@ impl StatsStore for PostgresStore {
         since: Timestamp,
         limit: usize,
     ) -> Answer<Vec<(SubjectScope, StatCounters)>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
             stats::failing(conn, width, since, limit).await
         })
     }

@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::outbox::{NotificationColumns, scope, write_notifications};
+use super::notifications::{NotificationColumns, scope, write_notifications};
 use super::write_context::WriteContext;
 use crate::alert::{RAISED, RESOLVED};
 use crate::codes::{at, ms, sql_limit};

@@ -9,7 +9,7 @@ use super::record::{self, RecordedRows};
 use super::stats::{self, ChangeColumns};
 use super::usage::{self, UsageColumns};
 use super::write_context::{GUARD, WriteContext};
-use super::{advances, count_changes, notify, outbox};
+use super::{advances, count_changes, notifications, notify};
 use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::Pipeline;
@@ -81,8 +81,11 @@ impl<'p> BatchStatements<'p> {
             (!recorded.ended.ids.is_empty(), record::MOVE_ENDED),
             (!recorded.waiting.ids.is_empty(), record::UPDATE_WAITING),
             (!recorded.healths.is_empty(), record::WRITE_HEALTHS),
-            (!recorded.failed.is_empty(), outbox::FAIL),
-            (!recorded.notifications.is_empty(), outbox::NOTIFICATION),
+            (!recorded.failed.is_empty(), notifications::FAIL),
+            (
+                !recorded.notifications.is_empty(),
+                notifications::NOTIFICATION,
+            ),
             (self.counted.is_some(), count_changes::COUNT),
             (self.stats.is_some(), stats::COUNT),
             (self.used.is_some(), usage::COUNT),
@@ -161,10 +164,13 @@ impl<'p> BatchStatements<'p> {
             pipeline.then(record::remember(conn, &recorded.healths));
         }
         if !recorded.failed.is_empty() {
-            pipeline.then(outbox::fail(conn, &recorded.failed));
+            pipeline.then(notifications::fail(conn, &recorded.failed));
         }
         if !recorded.notifications.is_empty() {
-            pipeline.then(outbox::write_notifications(conn, &recorded.notifications));
+            pipeline.then(notifications::write_notifications(
+                conn,
+                &recorded.notifications,
+            ));
         }
     }
 

@@ -159,7 +159,7 @@ impl Writer {
     }
 
     /// Locks the meter of the tenant until the commit and takes the events from its limits as they are now. Returns the
-    /// refusal if they do not fit any more.
+    /// limit that they exceed if they do not fit any more.
     async fn take_quota_again(
         &self,
         batch: &Batch,

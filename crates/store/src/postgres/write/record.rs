@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::count_changes::CountChanges;
+use super::notifications::{self, Failed, NotificationColumns};
 use super::operation::{Operation, RecordOperation, Task};
-use super::outbox::{self, Failed, NotificationColumns};
 use super::owned_shards::{OwnedShards, Ownership};
 use super::write_context::WriteContext;
 use super::{changed_delivery, endpoints};
@@ -308,7 +308,7 @@ fn expiring(expired: Box<Delivery>, ownership: Ownership, done: Done<Written>) -
         let last = row.last_error_kind();
         let mut failed = Failed::default();
         failed.note(row.endpoint_no, &after, failed_with(&after, last));
-        outbox::fail(&context.conn, &failed).await?;
+        notifications::fail(&context.conn, &failed).await?;
         Ok(Written::Applied)
     };
     Task::owners(Some(Written::Superseded), run, done)
@@ -402,13 +402,13 @@ async fn disable(
         endpoints::write_status(context, endpoint, EndpointStatus::Disabled, Some(reason));
     }
     if !failed.is_empty() {
-        context.write_last(outbox::FAIL, |conn| async move {
-            outbox::fail(&conn, &failed).await
+        context.write_last(notifications::FAIL, |conn| async move {
+            notifications::fail(&conn, &failed).await
         });
     }
     if !notifications.is_empty() {
-        context.write_last(outbox::NOTIFICATION, |conn| async move {
-            outbox::write_notifications(&conn, &notifications).await
+        context.write_last(notifications::NOTIFICATION, |conn| async move {
+            notifications::write_notifications(&conn, &notifications).await
         });
     }
     Ok(Written::Applied)
@@ -549,7 +549,7 @@ async fn fail_all(
         )
         .await?;
     if !failed.is_empty() {
-        outbox::fail(&context.conn, &failed).await?;
+        notifications::fail(&context.conn, &failed).await?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Replays.
+//! Starts, steps and cancels replays.
 //!
 //! The list of targets is stored when a replay starts. Each step replays the next targets and stores the progress in
 //! the same transaction, under a lock of the replay's row. So a replay continues after a restart where it stopped,

@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::outbox;
+use super::notifications;
 use crate::codes::{at, ms, sql_limit};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
@@ -241,7 +241,12 @@ pub(in crate::postgres) async fn failing(
     );
     let params: [&(dyn ToSql + Sync); 3] = [&width.code(), &ms(since), &sql_limit(limit)];
     let rows = conn.query(&sql, &params).await?;
-    let failing = |row: &Row| Ok((outbox::scope(row, StatCounters::COLUMNS)?, counters(row)));
+    let failing = |row: &Row| {
+        Ok((
+            notifications::scope(row, StatCounters::COLUMNS)?,
+            counters(row),
+        ))
+    };
     rows.iter().map(failing).collect()
 }
 

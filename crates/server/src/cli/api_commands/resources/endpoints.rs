@@ -5,20 +5,26 @@
 
 use http::Method;
 
-use super::super::action::{Action, Field, Kind, Shape, body, positional};
+use super::super::action::{Action, Field, OptionKind, Shape, body, positional};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
+pub(super) const OVERLAP: Field = body(
+    "overlap",
+    "overlap",
+    OptionKind::Duration,
+    "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
+);
 pub(super) const SECRET_KIND: Field = body(
     "secret-kind",
     "secret_kind",
-    Kind::OneOf(&["hmac", "ed25519"]),
+    OptionKind::OneOf(&["hmac", "ed25519"]),
     "Kind of the generated signing secret",
 );
 
 pub(super) const SECRET_FILE: Field = body(
     "secret-file",
     "secret",
-    Kind::SecretFile,
+    OptionKind::SecretFile,
     "File with a signing secret to import; - reads standard input",
 );
 
@@ -27,83 +33,83 @@ macro_rules! endpoint_fields {
     ([$($before:expr),*], [$($after:expr),*]) => {
         [
             $($before,)*
-            body("description", "description", Kind::Text, "Description"),
+            body("description", "description", OptionKind::Text, "Description"),
             body(
                 "event-types",
                 "event_types",
-                Kind::List,
+                OptionKind::List,
                 "Event types, such as invoice.paid,customer.*; all if omitted",
             ),
             body(
                 "retry-policy",
                 "retry_policy",
-                Kind::Policy,
+                OptionKind::Policy,
                 "Retry policy: a preset, JSON, or @FILE (JSON or TOML); null for the tenant's default",
             ),
             body(
                 "timeout",
                 "timeout",
-                Kind::DurationOrDefault,
+                OptionKind::DurationOrDefault,
                 "Timeout of an attempt, 1s to 60s",
             ),
             body(
                 "max-in-flight",
                 "max_in_flight",
-                Kind::IntegerOrDefault,
+                OptionKind::IntegerOrDefault,
                 "Maximum number of concurrent requests",
             ),
             body(
                 "rate",
                 "rate_limit.per_second",
-                Kind::Number,
+                OptionKind::Number,
                 "Maximum number of requests per second",
             ),
             body(
                 "burst",
                 "rate_limit.burst",
-                Kind::Integer,
+                OptionKind::Integer,
                 "Burst size: requests allowed at once after an idle period",
             ),
             body(
                 "ordered",
                 "ordered",
-                Kind::Bool,
+                OptionKind::Bool,
                 "Send deliveries with the same ordering key in order; --ordered=false turns it off",
             ),
             body(
                 "header",
                 "headers",
-                Kind::Headers,
+                OptionKind::Headers,
                 "Custom header, such as \"X-Team: billing\"; may be repeated",
             ),
             body(
                 "owner-email",
                 "owner_email",
-                Kind::Text,
+                OptionKind::Text,
                 "Email address that is notified about problems",
             ),
             body(
                 "signature-style",
                 "signature_style",
-                Kind::OneOf(&["standard", "github", "stripe"]),
+                OptionKind::OneOf(&["standard", "github", "stripe"]),
                 "Additional signature besides the standard one",
             ),
             body(
                 "auth-file",
                 "auth",
-                Kind::Json,
+                OptionKind::Json,
                 "Authorization as a JSON file, such as {\"kind\":\"bearer\",\"token\":\"…\"}; /docs lists the other kinds; - reads standard input",
             ),
             body(
                 "client-certificate",
                 "client_certificate.certificate",
-                Kind::TextFile,
+                OptionKind::TextFile,
                 "Client certificate for mutual TLS, as a PEM file",
             ),
             body(
                 "client-key",
                 "client_certificate.private_key",
-                Kind::TextFile,
+                OptionKind::TextFile,
                 "Private key of the client certificate, as a PEM file",
             ),
             REFUSALS,
@@ -120,13 +126,18 @@ static ENDPOINT_CREATE: &[Field] = &endpoint_fields!(
     [SECRET_KIND, SECRET_FILE]
 );
 static ENDPOINT_UPDATE: &[Field] = &endpoint_fields!(
-    [body("url", "url", Kind::Text, "URL")],
+    [body("url", "url", OptionKind::Text, "URL")],
     [
-        body("no-auth", "auth", Kind::Clear, "Remove the authorization",),
+        body(
+            "no-auth",
+            "auth",
+            OptionKind::Clear,
+            "Remove the authorization",
+        ),
         body(
             "no-client-certificate",
             "client_certificate",
-            Kind::Clear,
+            OptionKind::Clear,
             "Remove the client certificate",
         )
     ]
@@ -270,16 +281,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         ],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/endpoints/{id}/secret/rotate",
-        fields: &[
-            body(
-                "overlap",
-                "overlap",
-                Kind::Duration,
-                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
-            ),
-            SECRET_KIND,
-            SECRET_FILE,
-        ],
+        fields: &[OVERLAP, SECRET_KIND, SECRET_FILE],
         shape: Shape::Object(None),
     },
 ];

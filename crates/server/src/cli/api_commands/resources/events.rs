@@ -4,9 +4,9 @@
 
 use http::Method;
 
-use super::super::action::{Action, Field, Kind, Shape, body, query};
+use super::super::action::{Action, Field, OptionKind, Shape, body, query};
 
-const ERROR_KINDS: Kind = Kind::OneOf(&[
+const ERROR_KINDS: OptionKind = OptionKind::OneOf(&[
     "http",
     "timeout",
     "dns",
@@ -18,9 +18,9 @@ const ERROR_KINDS: Kind = Kind::OneOf(&[
 ]);
 
 /// Statuses of finished deliveries, which can be replayed.
-const ENDED: Kind = Kind::OneOf(&["succeeded", "failed", "cancelled"]);
+const ENDED: OptionKind = OptionKind::OneOf(&["succeeded", "failed", "cancelled"]);
 
-const STATUSES: Kind = Kind::OneOf(&[
+const STATUSES: OptionKind = OptionKind::OneOf(&[
     "pending",
     "in_progress",
     "retrying",
@@ -33,14 +33,14 @@ const STATUSES: Kind = Kind::OneOf(&[
 const SINCE: Field = query(
     "since",
     "since",
-    Kind::TimeInPast,
+    OptionKind::TimeInPast,
     "Accepted at this time or later; 2h means two hours ago",
 );
 
 const UNTIL: Field = query(
     "until",
     "until",
-    Kind::TimeInPast,
+    OptionKind::TimeInPast,
     "Accepted before this time",
 );
 
@@ -58,7 +58,7 @@ pub(super) static EVENTS: &[Action] = &[
             query(
                 "event-type",
                 "event_type",
-                Kind::Text,
+                OptionKind::Text,
                 "Only events of this type",
             ),
             SINCE,
@@ -102,25 +102,25 @@ pub(super) static DELIVERIES: &[Action] = &[
             query(
                 "endpoint",
                 "endpoint",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries to this endpoint",
             ),
             query(
                 "event",
                 "event",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries of this event",
             ),
             query(
                 "id",
                 "id",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries with this id or id prefix: dlv_…, evt_…, ep_…",
             ),
             query(
                 "event-type",
                 "event_type",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries of events of this type",
             ),
             query(
@@ -157,7 +157,7 @@ pub(super) static DELIVERIES: &[Action] = &[
         fields: &[query(
             "endpoint",
             "endpoint",
-            Kind::Text,
+            OptionKind::Text,
             "Only deliveries to this endpoint",
         )],
         shape: Shape::List(&[
@@ -222,13 +222,13 @@ pub(super) static REPLAYS: &[Action] = &[
             body(
                 "endpoint",
                 "endpoint",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries to this endpoint",
             ),
             body(
                 "event-type",
                 "event_type",
-                Kind::Text,
+                OptionKind::Text,
                 "Only deliveries of events of this type",
             ),
             body(
@@ -240,19 +240,19 @@ pub(super) static REPLAYS: &[Action] = &[
             body(
                 "since",
                 "since",
-                Kind::TimeInPast,
+                OptionKind::TimeInPast,
                 "Accepted at this time or later; 2h means two hours ago",
             ),
             body(
                 "until",
                 "until",
-                Kind::TimeInPast,
+                OptionKind::TimeInPast,
                 "Accepted before this time",
             ),
             body(
                 "missed-since",
                 "missed_since",
-                Kind::TimeInPast,
+                OptionKind::TimeInPast,
                 "Everything that the endpoint missed since then",
             ),
         ],

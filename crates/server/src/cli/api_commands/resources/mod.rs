@@ -11,7 +11,7 @@ mod tenants;
 
 use http::Method;
 
-use super::action::{Action, Kind, Resource, Shape, query};
+use super::action::{Action, OptionKind, Resource, Shape, query};
 use endpoints::ENDPOINTS;
 use events::{DELIVERIES, EVENTS, REPLAYS};
 use schedules::SCHEDULES;
@@ -119,32 +119,37 @@ static ALERTS: &[Action] = &[Action {
         query(
             "open",
             "state",
-            Kind::Constant("open"),
+            OptionKind::Constant("open"),
             "Only active alerts",
         ),
         query(
             "resolved",
             "state",
-            Kind::Constant("resolved"),
+            OptionKind::Constant("resolved"),
             "Only resolved alerts",
         ),
-        query("name", "name", Kind::Text, "Only alerts with this name"),
+        query(
+            "name",
+            "name",
+            OptionKind::Text,
+            "Only alerts with this name",
+        ),
         query(
             "endpoint",
             "endpoint",
-            Kind::Text,
+            OptionKind::Text,
             "Only alerts of this endpoint",
         ),
         query(
             "since",
             "since",
-            Kind::TimeInPast,
+            OptionKind::TimeInPast,
             "Raised at this time or later; 2h means two hours ago",
         ),
         query(
             "until",
             "until",
-            Kind::TimeInPast,
+            OptionKind::TimeInPast,
             "Raised before this time",
         ),
     ],
@@ -195,13 +200,13 @@ static AUDIT: &[Action] = &[Action {
         query(
             "since",
             "since",
-            Kind::TimeInPast,
+            OptionKind::TimeInPast,
             "Started at this time or later; 2h means two hours ago",
         ),
         query(
             "until",
             "until",
-            Kind::TimeInPast,
+            OptionKind::TimeInPast,
             "Started before this time",
         ),
     ],

@@ -2,32 +2,32 @@
 //!
 //! The other thresholds are set with the API.
 
-use super::super::action::{Field, Kind, body};
+use super::super::action::{Field, OptionKind, body};
 
 pub(super) const REFUSALS: Field = body(
     "breaker-refusals",
     "protection.breaker.refusals",
-    Kind::IntegerOrDefault,
+    OptionKind::IntegerOrDefault,
     "Consecutive refusals (such as 404) that trip the breaker",
 );
 
 pub(super) const DISABLE_AFTER: Field = body(
     "disable-after",
     "protection.disable.after",
-    Kind::DurationOrDefault,
+    OptionKind::DurationOrDefault,
     "Disable the endpoint after failing for this time, such as 5d",
 );
 
 pub(super) const DISABLE_WARN_BEFORE: Field = body(
     "disable-warn-before",
     "protection.disable.warn_before",
-    Kind::DurationOrDefault,
+    OptionKind::DurationOrDefault,
     "Warn this long before disabling, such as 1d",
 );
 
 pub(super) const DISABLE_ON_GONE: Field = body(
     "disable-on-gone",
     "protection.disable.on_gone",
-    Kind::Bool,
+    OptionKind::Bool,
     "Disable the endpoint on the first 410; --disable-on-gone=false turns it off",
 );

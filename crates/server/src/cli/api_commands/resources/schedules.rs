@@ -2,109 +2,114 @@
 
 use http::Method;
 
-use super::super::action::{Action, Field, Kind, Location, Shape, body, positional};
+use super::super::action::{Action, Field, Location, OptionKind, Shape, body, positional};
 
 const CRON: Field = body(
     "cron",
     "cron",
-    Kind::Text,
+    OptionKind::Text,
     "Cron expression of five or six fields, such as '0 9 * * MON-FRI', or a name such as @daily",
 );
 const EVERY: Field = body(
     "every",
     "every",
-    Kind::Duration,
+    OptionKind::Duration,
     "Fixed interval, such as 15m",
 );
 const AT: Field = body(
     "at",
     "at",
-    Kind::List,
+    OptionKind::List,
     "Times, such as 2026-12-24T18:00:00Z; may be given several times",
 );
 const TIMEZONE: Field = body(
     "timezone",
     "timezone",
-    Kind::Text,
+    OptionKind::Text,
     "IANA time zone of the cron expression, such as Europe/Berlin [default: UTC]",
 );
-const NAME: Field = body("name", "name", Kind::Text, "Display name [default: the id]");
+const NAME: Field = body(
+    "name",
+    "name",
+    OptionKind::Text,
+    "Display name [default: the id]",
+);
 const STARTS_AT: Field = body(
     "starts-at",
     "starts_at",
-    Kind::TimeAhead,
+    OptionKind::TimeAhead,
     "Not before this time; 2h means in two hours",
 );
 const ENDS_AT: Field = body(
     "ends-at",
     "ends_at",
-    Kind::TimeAhead,
+    OptionKind::TimeAhead,
     "Not after this time; 30d means in 30 days",
 );
 const MAX_RUNS: Field = body(
     "max-runs",
     "max_runs",
-    Kind::IntegerOrDefault,
+    OptionKind::IntegerOrDefault,
     "Finish after this many runs",
 );
 const OVERLAP: Field = body(
     "overlap",
     "overlap",
-    Kind::OneOf(&["allow", "skip"]),
+    OptionKind::OneOf(&["allow", "skip"]),
     "While the previous run has unfinished deliveries: run, or skip the occurrence",
 );
 const MISSED: Field = body(
     "missed",
     "missed",
-    Kind::OneOf(&["run_once", "skip", "run_all"]),
+    OptionKind::OneOf(&["run_once", "skip", "run_all"]),
     "Occurrences missed while the server was down or the schedule was paused",
 );
 const EVENT_TYPE: Field = body(
     "event-type",
     "event.type",
-    Kind::Text,
+    OptionKind::Text,
     "Create an event of this type",
 );
 const PAYLOAD: Field = body(
     "payload",
     "event.payload",
-    Kind::JsonText,
+    OptionKind::JsonText,
     "Payload of the event: JSON, or @FILE",
 );
 const URL: Field = body(
     "url",
     "request.url",
-    Kind::Text,
+    OptionKind::Text,
     "Send a one-off request to this URL instead of an event",
 );
 const METHOD: Field = body(
     "method",
     "request.method",
-    Kind::OneOf(&["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    OptionKind::OneOf(&["GET", "POST", "PUT", "PATCH", "DELETE"]),
     "Method of the request [default: POST]",
 );
 const HEADER: Field = body(
     "header",
     "request.headers",
-    Kind::Headers,
+    OptionKind::Headers,
     "A header of the request, such as \"X-Team: billing\"; may be given several times",
 );
 const REQUEST_PAYLOAD: Field = body(
     "request-payload",
     "request.payload",
-    Kind::JsonText,
+    OptionKind::JsonText,
     "Body of the request: JSON, or @FILE",
 );
 const TIMEOUT: Field = body(
     "timeout",
     "request.timeout",
-    Kind::Duration,
+    OptionKind::Duration,
     "Time limit of each attempt of the request, 1s to 60s",
 );
 const RETRY_POLICY: Field = body(
     "retry-policy",
     "request.retry_policy",
-    Kind::Policy,
+    OptionKind::Policy,
     "Retry policy of the request: a preset, JSON, or @FILE",
 );
 
@@ -211,7 +216,7 @@ pub(super) static SCHEDULES: &[Action] = &[
             Field {
                 name: "cron",
                 location: Location::Positional("cron", "CRON"),
-                kind: Kind::Text,
+                kind: OptionKind::Text,
                 help: "Cron expression of five or six fields, or a name such as @daily",
             },
             EVERY,
@@ -220,13 +225,13 @@ pub(super) static SCHEDULES: &[Action] = &[
             body(
                 "count",
                 "count",
-                Kind::Integer,
+                OptionKind::Integer,
                 "Number of times [default: 5]",
             ),
             body(
                 "from",
                 "from",
-                Kind::TimeAhead,
+                OptionKind::TimeAhead,
                 "Times after this time [default: now]; 30d means in 30 days",
             ),
         ],

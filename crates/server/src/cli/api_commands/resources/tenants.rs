@@ -4,113 +4,113 @@
 
 use http::Method;
 
-use super::super::action::{Action, Field, Kind, Shape, body, positional};
-use super::endpoints::{SECRET_FILE, SECRET_KIND};
+use super::super::action::{Action, Field, OptionKind, Shape, body, positional};
+use super::endpoints::{OVERLAP, SECRET_FILE, SECRET_KIND};
 use super::protection::{DISABLE_AFTER, DISABLE_ON_GONE, DISABLE_WARN_BEFORE, REFUSALS};
 
 const TENANT_FIELDS: [Field; 23] = [
-    body("name", "name", Kind::Text, "Name"),
-    body("plan", "plan", Kind::Text, "Plan"),
+    body("name", "name", OptionKind::Text, "Name"),
+    body("plan", "plan", OptionKind::Text, "Plan"),
     body(
         "retry-policy",
         "default_retry_policy",
-        Kind::Policy,
+        OptionKind::Policy,
         "Default retry policy of endpoints: a preset, JSON, or @FILE (JSON or TOML)",
     ),
     body(
         "endpoints",
         "limits.endpoints",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum number of endpoints",
     ),
     body(
         "events-per-second",
         "limits.events_per_second",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum events per second",
     ),
     body(
         "deliveries-per-second",
         "limits.deliveries_per_second",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum deliveries per second, on each node",
     ),
     body(
         "events-per-month",
         "limits.events_per_month",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum events per month",
     ),
     body(
         "payload-bytes",
         "limits.payload_bytes",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum payload size in bytes",
     ),
     body(
         "max-attempts",
         "limits.max_attempts",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum attempts of a retry policy",
     ),
     body(
         "retention",
         "limits.retention",
-        Kind::DurationOrDefault,
+        OptionKind::DurationOrDefault,
         "Retention of finished deliveries, such as 30d",
     ),
     body(
         "payload-retention",
         "limits.payload_retention",
-        Kind::DurationOrDefault,
+        OptionKind::DurationOrDefault,
         "Retention of payloads, such as 7d",
     ),
     body(
         "attempt-retention",
         "limits.attempt_retention",
-        Kind::DurationOrDefault,
+        OptionKind::DurationOrDefault,
         "Retention of all attempts except the last",
     ),
     body(
         "in-flight",
         "limits.in_flight",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum concurrent attempts",
     ),
     body(
         "schedules",
         "limits.schedules",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Maximum number of schedules",
     ),
     body(
         "shortest-schedule-interval",
         "limits.shortest_schedule_interval",
-        Kind::DurationOrDefault,
+        OptionKind::DurationOrDefault,
         "Shortest interval of schedules, such as 1m",
     ),
     body(
         "endpoint-timeout",
         "endpoint_defaults.timeout",
-        Kind::DurationOrDefault,
+        OptionKind::DurationOrDefault,
         "Default timeout of endpoints, 1s to 60s",
     ),
     body(
         "endpoint-max-in-flight",
         "endpoint_defaults.max_in_flight",
-        Kind::IntegerOrDefault,
+        OptionKind::IntegerOrDefault,
         "Default maximum of concurrent requests of endpoints",
     ),
     body(
         "endpoint-rate",
         "endpoint_defaults.rate_limit.per_second",
-        Kind::Number,
+        OptionKind::Number,
         "Default maximum of requests per second of endpoints",
     ),
     body(
         "endpoint-burst",
         "endpoint_defaults.rate_limit.burst",
-        Kind::Integer,
+        OptionKind::Integer,
         "Default burst size of endpoints",
     ),
     REFUSALS,
@@ -121,8 +121,10 @@ const TENANT_FIELDS: [Field; 23] = [
 
 static TENANT_CREATE: [Field; 24] =
     with_field(0, positional("id", "TENANT", "Id; generated if omitted"));
-static TENANT_UPDATE: [Field; 24] =
-    with_field(2, body("no-plan", "plan", Kind::Clear, "Remove the plan"));
+static TENANT_UPDATE: [Field; 24] = with_field(
+    2,
+    body("no-plan", "plan", OptionKind::Clear, "Remove the plan"),
+);
 
 /// Returns the fields of a tenant with one more at this position.
 const fn with_field(position: usize, field: Field) -> [Field; 24] {
@@ -229,16 +231,7 @@ pub(super) static TENANTS: &[Action] = &[
         examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
         method: Method::POST,
         path: "/v1/tenants/{id}/signing-secret/rotate",
-        fields: &[
-            body(
-                "overlap",
-                "overlap",
-                Kind::Duration,
-                "How long the old secret stays valid, default 24h; 0s invalidates it immediately",
-            ),
-            SECRET_KIND,
-            SECRET_FILE,
-        ],
+        fields: &[OVERLAP, SECRET_KIND, SECRET_FILE],
         shape: Shape::Object(None),
     },
 ];

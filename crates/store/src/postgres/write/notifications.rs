@@ -14,7 +14,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::codes::{at, ms, sql_limit};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
-use crate::outbox::{StoredEmail, too_far_ahead};
+use crate::notifications::{StoredEmail, too_far_ahead};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, from_json, parse, to_json};
@@ -272,7 +272,7 @@ pub(in crate::postgres) fn scope(row: &Row, first: usize) -> Result<SubjectScope
 }
 
 /// Returns the notifications after a number.
-pub(in crate::postgres) async fn notifications(
+pub(in crate::postgres) async fn list(
     conn: &PgConnection,
     after: u64,
     limit: usize,

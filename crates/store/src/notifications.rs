@@ -1,6 +1,6 @@
 //! Notifications and emails that wait to be sent.
 //!
-//! [`Outbox`] persists two queues. Notifications ([`Notification`]) are numbered and processed in order by the
+//! [`Notifications`] persists two queues. Notifications ([`Notification`]) are numbered and processed in order by the
 //! notification dispatcher. Each becomes lines ([`EmailLine`]) of emails, of which every recipient has at most one
 //! pending ([`PendingEmail`]). [`StoredEmail`] holds the rules for adding lines to an email and for what remains after
 //! it was sent; all stores share them.
@@ -120,7 +120,7 @@ pub enum EmailResult {
 ///
 /// Numbers have no gaps and grow in commit order. At most [`MAX_PENDING_NOTIFICATIONS`] notifications wait; beyond
 /// that the oldest are deleted, which the notification dispatcher sees as a gap.
-pub trait Outbox {
+pub trait Notifications {
     /// Returns up to `limit` notifications with a number above `after`, oldest first.
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>>;
 

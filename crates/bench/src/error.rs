@@ -1,7 +1,7 @@
 //! Errors of a benchmark run.
 //!
-//! A [`Failure`] ends the benchmark without results. It names the operation that failed and, where a child process is
-//! involved, the last lines of its standard error. [`Failure::exit_code`] tells invalid arguments from other errors.
+//! A [`BenchError`] ends the benchmark without results. It names the operation that failed and, where a child process is
+//! involved, the last lines of its standard error. [`BenchError::exit_code`] tells invalid arguments from other errors.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// An error that ends a benchmark without results. Each message names what to look at.
 #[derive(Debug, Error)]
-pub enum Failure {
+pub enum BenchError {
     /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
@@ -84,23 +84,23 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl BenchError {
     /// Returns a closure for `map_err` that names the failed operation.
-    pub fn machine(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
-        move |error| Failure::Machine { what, error }
+    pub fn machine(what: &'static str) -> impl FnOnce(io::Error) -> BenchError {
+        move |error| BenchError::Machine { what, error }
     }
 
     /// Returns 2 for errors that the user can fix with other arguments, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Usage(_) => 2,
-            Failure::NotStarted { .. }
-            | Failure::Unanswered { .. }
-            | Failure::Refused { .. }
-            | Failure::Stalled { .. }
-            | Failure::Inconsistent { .. }
-            | Failure::Broken(_)
-            | Failure::Machine { .. } => 1,
+            BenchError::Usage(_) => 2,
+            BenchError::NotStarted { .. }
+            | BenchError::Unanswered { .. }
+            | BenchError::Refused { .. }
+            | BenchError::Stalled { .. }
+            | BenchError::Inconsistent { .. }
+            | BenchError::Broken(_)
+            | BenchError::Machine { .. } => 1,
         }
     }
 }

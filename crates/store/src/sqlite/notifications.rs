@@ -11,23 +11,21 @@ use serde_json::Value;
 use super::audit;
 use super::delivery_rows::{endpoint_id, from_json, parse, to_json};
 use super::group_commit::{WriteContext, number, set_number};
-use super::readers::ReadKind;
 use super::row_keys::id_bytes;
 use super::schema::meta;
 use super::store::SqliteStore;
 use crate::codes::{at, ms, sql_limit};
 use crate::failures::{DELIVERY_FAILED, FailureCause, FailureCount, Failures};
-use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
+use crate::notifications::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
+use crate::read_duration::ReadDuration;
 use crate::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
-    MaxEmailDelay, Notification, Outbox, PendingEmail, SubjectScope,
+    MaxEmailDelay, Notification, Notifications, PendingEmail, SubjectScope,
 };
 
-impl Outbox for SqliteStore {
+impl Notifications for SqliteStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, move |conn| {
-            notifications(conn, after, limit)
-        })
+        self.read(ReadDuration::Long, move |conn| list(conn, after, limit))
     }
 
     fn audit_notification(&self, notification: u64, act: AuditEntry) -> Answer<CreateResult> {
@@ -53,7 +51,7 @@ impl Outbox for SqliteStore {
     }
 
     fn last_processed_notification(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, |conn| {
+        self.read(ReadDuration::Quick, |conn| {
             Ok(number(conn, meta::LAST_PROCESSED_NOTIFICATION)? as u64)
         })
     }
@@ -307,11 +305,7 @@ pub(super) fn scope(row: &Row<'_>, first: usize) -> rusqlite::Result<SubjectScop
 }
 
 /// Returns notifications above a number.
-fn notifications(
-    conn: &Connection,
-    after: u64,
-    limit: usize,
-) -> rusqlite::Result<Vec<Notification>> {
+fn list(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Vec<Notification>> {
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     conn.prepare_cached(&format!(
         "SELECT n.number, n.at, n.name, n.detail, {SCOPE_COLUMNS} FROM notices n \

@@ -1,4 +1,4 @@
-//! The origin of a request: its address and its interface.
+//! The source of a request: its address and its interface.
 //!
 //! The address is that of the connection or, if the peer is a trusted proxy, the last one in `X-Forwarded-For` that is
 //! not a trusted proxy. A header of any other peer is ignored, because a client can write anything into it.
@@ -14,9 +14,9 @@ use posthaste_store::ActionInterface;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// The origin of a request.
+/// The source of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct RequestSource {
     /// The interface: API, command line, dashboard or portal.
     pub via: ActionInterface,
     /// The address of the client.
@@ -26,14 +26,14 @@ pub struct Origin {
     pub called: Option<String>,
 }
 
-impl Origin {
-    /// Returns the origin of a request to the API.
-    pub fn of(headers: &HeaderMap, extensions: &Extensions) -> Origin {
+impl RequestSource {
+    /// Returns the source of a request to the API.
+    pub fn of(headers: &HeaderMap, extensions: &Extensions) -> RequestSource {
         // The command line client identifies itself.
         let is_cli = headers
             .get(USER_AGENT)
             .is_some_and(|agent| agent.as_bytes().starts_with(b"posthaste/"));
-        Origin {
+        RequestSource {
             via: if is_cli {
                 ActionInterface::Cli
             } else {
@@ -44,9 +44,13 @@ impl Origin {
         }
     }
 
-    /// Returns the origin of a request that a page makes for its visitor.
-    pub fn of_page(via: ActionInterface, headers: &HeaderMap, extensions: &Extensions) -> Origin {
-        Origin {
+    /// Returns the source of a request that a page makes for its visitor.
+    pub fn of_page(
+        via: ActionInterface,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> RequestSource {
+        RequestSource {
             via,
             from: peer(extensions),
             called: called(headers),

@@ -15,10 +15,10 @@ use posthaste_store::for_other_stores::DELIVERY_FAILED;
 use posthaste_store::for_other_stores::{EmailAfterSend, StoredEmail, by_recipient, too_far_ahead};
 use posthaste_store::{
     Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MAX_PENDING_NOTIFICATIONS,
-    MaxEmailDelay, Notification, Outbox, PendingEmail, SubjectScope,
+    MaxEmailDelay, Notification, Notifications, PendingEmail, SubjectScope,
 };
 
-impl Outbox for ModelStore {
+impl Notifications for ModelStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
         answer(self.read(|tables| {
             let rows = tables.notifications.iter();

@@ -1,24 +1,24 @@
-//! [`Outbox`] of a [`PostgresStore`]: notifications, and emails to send.
+//! [`Notifications`] of a [`PostgresStore`]: notifications, and emails to send.
 //!
 //! A claim on an email ends by itself, so a node that dies keeps none.
 
 use posthaste_core::time::Timestamp;
 
 use super::PostgresStore;
-use crate::outbox::{EmailAfterSend, StoredEmail, by_recipient};
+use crate::notifications::{EmailAfterSend, StoredEmail, by_recipient};
 use crate::postgres::connection::PgConnection;
-use crate::postgres::read::readers::ReadKind;
 use crate::postgres::write::write_context::WriteContext;
-use crate::postgres::write::{audit, outbox};
+use crate::postgres::write::{audit, notifications};
+use crate::read_duration::ReadDuration;
 use crate::{
-    Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MaxEmailDelay, Notification, Outbox,
-    PendingEmail,
+    Answer, AuditEntry, CreateResult, EmailLine, EmailResult, MaxEmailDelay, Notification,
+    Notifications, PendingEmail,
 };
 
-impl Outbox for PostgresStore {
+impl Notifications for PostgresStore {
     fn notifications(&self, after: u64, limit: usize) -> Answer<Vec<Notification>> {
-        self.read(ReadKind::Long, async move |conn: &PgConnection| {
-            outbox::notifications(conn, after, limit).await
+        self.read(ReadDuration::Long, async move |conn: &PgConnection| {
+            notifications::list(conn, after, limit).await
         })
     }
 
@@ -41,12 +41,12 @@ impl Outbox for PostgresStore {
 
     fn collect_failures(&self, now: Timestamp, before: Timestamp, limit: usize) -> Answer<usize> {
         self.write(async move |context: &mut WriteContext| {
-            outbox::gather(&context.conn, now, before, limit).await
+            notifications::gather(&context.conn, now, before, limit).await
         })
     }
 
     fn last_processed_notification(&self) -> Answer<u64> {
-        self.read(ReadKind::Quick, async |conn: &PgConnection| {
+        self.read(ReadDuration::Quick, async |conn: &PgConnection| {
             let sql = "SELECT value FROM meta WHERE name = 'told'";
             Ok(conn.query_one(sql, &[]).await?.get::<_, i64>(0) as u64)
         })
@@ -70,12 +70,12 @@ impl Outbox for PostgresStore {
             let sql = "DELETE FROM notices WHERE number <= $1";
             context.conn.execute(sql, &[&up_to]).await?;
             for (recipient, lines) in &lines {
-                let found = outbox::email(&context.conn, recipient).await?;
+                let found = notifications::email(&context.conn, recipient).await?;
                 let mut kept = found.unwrap_or_else(|| StoredEmail::new(recipient.clone(), now));
                 for line in lines {
                     kept.add(now, due_at, line.clone());
                 }
-                outbox::keep(&context.conn, &kept).await?;
+                notifications::keep(&context.conn, &kept).await?;
             }
             Ok(true)
         })
@@ -89,7 +89,7 @@ impl Outbox for PostgresStore {
         limit: usize,
     ) -> Answer<Vec<PendingEmail>> {
         self.write(async move |context: &mut WriteContext| {
-            outbox::claim(&context.conn, now, until, longest, limit).await
+            notifications::claim(&context.conn, now, until, longest, limit).await
         })
     }
 
@@ -100,11 +100,11 @@ impl Outbox for PostgresStore {
         posted: EmailResult,
     ) -> Answer<bool> {
         self.write(async move |context: &mut WriteContext| {
-            let Some(kept) = outbox::email(&context.conn, &recipient).await? else {
+            let Some(kept) = notifications::email(&context.conn, &recipient).await? else {
                 return Ok(false);
             };
             match kept.settle(revision, &posted) {
-                EmailAfterSend::Kept(kept) => outbox::keep(&context.conn, &kept).await?,
+                EmailAfterSend::Kept(kept) => notifications::keep(&context.conn, &kept).await?,
                 EmailAfterSend::Delete => {
                     let sql = "DELETE FROM letters WHERE recipient = $1";
                     context.conn.execute(sql, &[&recipient]).await?;
