@@ -14,7 +14,7 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/nodes", 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let nodes: ListPage<Node> = request.get("/v1/nodes").await?;
     Ok(Page::new(Tab::Nodes, "Nodes")
-        .lead(html! { "The processes that serve the API and send deliveries. Each endpoint belongs to a shard, and one node sends for each shard." })
+        .lead(html! { "The processes that serve the API and send deliveries. Each endpoint belongs to a shard, and each shard is owned by one node, which sends its deliveries." })
         .live("nodes", table(&nodes.data))
         .into())
 }
@@ -46,7 +46,7 @@ fn state(node: &Node) -> Markup {
         NodeState::Ok => badge(BadgeKind::Good, "ok"),
         NodeState::Slow => html! {
             (badge(BadgeKind::Warning, "slow"))
-            div.hint { "Slow round trips to the database: takes " (percent(node.capacity)) " of an equal share of the shards." }
+            div.hint { "Slow round trips to the database. Owns " (percent(node.capacity)) " of an equal share of the shards." }
         },
         NodeState::Silent => html! {
             (badge(BadgeKind::Bad, "silent"))

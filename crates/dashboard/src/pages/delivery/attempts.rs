@@ -119,9 +119,9 @@ fn description(past: &[Attempt], expected: usize) -> String {
         parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
     }
     parts.push(match expected {
-        0 => "none scheduled".to_owned(),
-        1 => "1 more possible".to_owned(),
-        count => format!("{count} more possible"),
+        0 => "no more attempts".to_owned(),
+        1 => "up to 1 more attempt".to_owned(),
+        count => format!("up to {count} more attempts"),
     });
     format!("{}. The tables below have the same data.", parts.join("; "))
 }
@@ -359,10 +359,10 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
             }
         }
         p.hint {
-            @if left_out > 0 { (count(left_out as u64)) " more are possible. " }
+            @if left_out > 0 { "Up to " (count(left_out as u64)) " more attempts are not shown. " }
             @if origin != TimeOrigin::Due { "Times are relative to the first of these attempts. " }
             "No retry is scheduled after " (time(&delivery.give_up_at))
-            ". If the delivery is still held back then, its retry policy decides: it is sent late, or it fails as expired."
+            ". If the delivery is still held back then, it is sent late or fails as expired, depending on its retry policy."
         }
     }
 }
@@ -394,7 +394,7 @@ mod tests {
         assert!(
             chart
                 .description
-                .contains("attempt 3: 503; 2 more possible")
+                .contains("attempt 3: 503; up to 2 more attempts")
         );
     }
 
@@ -441,7 +441,7 @@ mod tests {
             // One chart for past attempts, one for expected attempts.
             assert_eq!(drawn.len(), 2, "{status}");
             assert!(drawn[1].contains(text), "{}", drawn[1]);
-            assert!(drawn[1].contains("3 more possible"), "{}", drawn[1]);
+            assert!(drawn[1].contains("up to 3 more attempts"), "{}", drawn[1]);
         }
     }
 
@@ -484,7 +484,7 @@ mod tests {
         assert!(markup.contains("id=\"attempt-1000\""), "{markup}");
         let markup = expected_table(&delivery, NOW).0;
         assert_eq!(markup.matches("<tr>").count(), MAX_SHOWN + 1);
-        assert!(markup.contains("900 more are possible."), "{markup}");
+        assert!(markup.contains("Up to 900 more attempts are not shown."), "{markup}");
         let described = charts(&delivery, NOW)[0].description.clone();
         assert!(
             described.starts_with("988 attempts before; attempt 989: 503"),
