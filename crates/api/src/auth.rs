@@ -88,7 +88,7 @@ impl Caller {
             }
             Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
                 Code::Forbidden,
-                "A portal link does not allow this. Use an API key.",
+                "A portal link does not allow this request. Use an API key.",
             )),
             Caller::Anonymous => Err(Problem::unauthorized()),
         }
@@ -222,7 +222,7 @@ impl App {
         let now = self.clock.now().tick;
         limiter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
-                "This key may make {} requests per second, with bursts of {}. Retry after the time in Retry-After.",
+                "This key may make {} requests per second, with bursts of up to {}. Retry after the time in Retry-After.",
                 limit.per_second, limit.burst
             );
             Problem::new(Code::RateLimited, detail).after(wait)

@@ -72,7 +72,7 @@ pub struct ListenArgs {
     /// another option are not forwarded
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     pub forward: Option<BaseUrl>,
-    /// Fail randomly this often, such as 30%
+    /// Share of requests to fail at random, such as 30%
     #[arg(long, value_name = "RATE%", group = "failing", value_parser = percent)]
     pub fail: Option<f64>,
     /// Fail the first N attempts of each delivery
@@ -87,13 +87,13 @@ pub struct ListenArgs {
     /// Send Retry-After with this duration when failing
     #[arg(long, value_name = "DURATION", conflicts_with = "hang", value_parser = span_up_to(MAX_DELAY))]
     pub retry_after: Option<Span>,
-    /// Never respond when failing; without another option that limits failures, to no request
+    /// Do not respond when failing; without another option that limits failures, no request gets a response
     #[arg(long, conflicts_with = "status")]
     pub hang: bool,
-    /// Delay every response by this long
+    /// Delay of every response
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub delay: Span,
-    /// Refuse connections for this long after the start
+    /// Refuse connections for this duration after the start
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub down: Span,
     /// Random seed

@@ -41,7 +41,7 @@ pub fn opening(addresses: &DemoAddresses, scenario: &Scenario) -> String {
         receivers,
     } = addresses;
     let mut out = format!(
-        "{}: a server, four receivers, and {} events per second. Press Ctrl-C to stop.\n\n",
+        "{}: a server, four receivers and {} events per second. Press Ctrl-C to stop.\n\n",
         styled(STRONG, "posthaste demo"),
         scenario.events_per_second * scenario.speed
     );

@@ -15,7 +15,7 @@ use posthaste_core::time::Span;
 
 use crate::cli::value_parsers::{span_up_to, whole};
 
-/// Ways to look at a retry policy.
+/// Commands for retry policies.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Show the time of each attempt, as text, table and chart
@@ -48,7 +48,7 @@ Examples:
 For comparison, the naive sender retries all deliveries every minute, without limits, for three days.
 The same seed gives the same result.";
 
-/// Where the policy comes from.
+/// Source of the policy.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
     /// Preset [default: recommended]
@@ -59,7 +59,7 @@ pub struct PolicyArgs {
     pub file: Option<PathBuf>,
 }
 
-/// What the answer looks like.
+/// Output format.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
     /// Print JSON
@@ -73,10 +73,10 @@ pub struct ShapeArgs {
 /// `policy explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Where the policy comes from.
+    /// Source of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// What the answer looks like.
+    /// Output format.
     #[command(flatten)]
     pub shape: ShapeArgs,
 }
@@ -84,7 +84,7 @@ pub struct ExplainArgs {
 /// `policy simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Where the policy comes from.
+    /// Source of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
     /// Deliveries due when the outage starts
@@ -113,7 +113,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_hyphen_values = true,
           value_parser = whole(0, u64::MAX))]
     pub seed: u64,
-    /// What the answer looks like.
+    /// Output format.
     #[command(flatten)]
     pub shape: ShapeArgs,
 }

@@ -73,7 +73,7 @@ fn one_delivery_and_no_outage_have_correct_grammar() {
         "policy simulate --pending 1 --outage 5s --capacity 50/s",
     ));
     assert!(
-        text.contains("posthaste delivered the one delivery"),
+        text.contains("posthaste delivered the delivery"),
         "{text}"
     );
     assert!(

@@ -68,7 +68,7 @@ macro_rules! endpoint_fields {
                 "ordered",
                 "ordered",
                 Kind::Bool,
-                "Send deliveries with the same ordering key in order; --ordered=false turns it off",
+                "Send deliveries with the same ordering key in order; --ordered=false disables it",
             ),
             body(
                 "header",
@@ -86,7 +86,7 @@ macro_rules! endpoint_fields {
                 "signature-style",
                 "signature_style",
                 Kind::OneOf(&["standard", "github", "stripe"]),
-                "Additional signature besides the standard one",
+                "Signature headers in addition to the standard ones",
             ),
             body(
                 "auth-file",
@@ -186,7 +186,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         path: "/v1/tenants/{tenant}/endpoints",
         fields: ENDPOINT_CREATE,
         shape: Shape::Object(Some(
-            "give the secret to the receiver, which verifies deliveries with it",
+            "give the secret to the receiver, which uses it to verify deliveries",
         )),
     },
     Action {
@@ -263,7 +263,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     Action {
         name: "rotate-secret",
-        about: "Rotate the signing secret; the old one stays valid for a while",
+        about: "Rotate the signing secret; the old one stays valid for the overlap",
         examples: &[
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme",
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme --overlap 1h",

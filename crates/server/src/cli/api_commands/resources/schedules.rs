@@ -8,7 +8,7 @@ const CRON: Field = body(
     "cron",
     "cron",
     Kind::Text,
-    "Cron expression of five or six fields, such as '0 9 * * MON-FRI', or a name such as @daily",
+    "Cron expression with five or six fields, such as '0 9 * * MON-FRI', or a name such as @daily",
 );
 const EVERY: Field = body(
     "every",
@@ -20,7 +20,7 @@ const AT: Field = body(
     "at",
     "at",
     Kind::List,
-    "Times, such as 2026-12-24T18:00:00Z; may be given several times",
+    "Times, such as 2026-12-24T18:00:00Z; may be repeated",
 );
 const TIMEZONE: Field = body(
     "timezone",
@@ -33,13 +33,13 @@ const STARTS_AT: Field = body(
     "starts-at",
     "starts_at",
     Kind::TimeAhead,
-    "Not before this time; 2h means in two hours",
+    "No occurrences before this time; 2h means in two hours",
 );
 const ENDS_AT: Field = body(
     "ends-at",
     "ends_at",
     Kind::TimeAhead,
-    "Not after this time; 30d means in 30 days",
+    "No occurrences after this time; 30d means in 30 days",
 );
 const MAX_RUNS: Field = body(
     "max-runs",
@@ -87,7 +87,7 @@ const HEADER: Field = body(
     "header",
     "request.headers",
     Kind::Headers,
-    "A header of the request, such as \"X-Team: billing\"; may be given several times",
+    "Header of the request, such as \"X-Team: billing\"; may be repeated",
 );
 const REQUEST_PAYLOAD: Field = body(
     "request-payload",
@@ -99,7 +99,7 @@ const TIMEOUT: Field = body(
     "timeout",
     "request.timeout",
     Kind::Duration,
-    "Time limit of each attempt of the request, 1s to 60s",
+    "Timeout of each attempt of the request, 1s to 60s",
 );
 const RETRY_POLICY: Field = body(
     "retry-policy",
@@ -132,7 +132,7 @@ const SETTINGS: [Field; 18] = [
 
 /// The settings of a new schedule: its id, and all others.
 const NEW: [Field; SETTINGS.len() + 1] = {
-    let mut fields = [positional("id", "ID", "Id; generated if absent"); SETTINGS.len() + 1];
+    let mut fields = [positional("id", "ID", "Id; generated if omitted"); SETTINGS.len() + 1];
     let mut index = 0;
     while index < SETTINGS.len() {
         fields[index + 1] = SETTINGS[index];
@@ -171,7 +171,7 @@ pub(super) static SCHEDULES: &[Action] = &[
             ("NEXT RUN", "next_run_at"),
             ("LAST RUN", "last_run_at"),
             ("RUNS", "run_count"),
-            ("FAILED IN A ROW", "failed_runs"),
+            ("FAILED RUNS", "failed_runs"),
         ]),
     },
     Action {
@@ -200,7 +200,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "preview",
-        about: "Describe times in words, and list the next ones",
+        about: "Describe a timing in words, and list the next occurrences",
         examples: &[
             "posthaste schedules preview '0 9 * * MON-FRI' --timezone Europe/Berlin",
             "posthaste schedules preview --every 90m --count 10 --from 2026-12-01T00:00:00Z",
@@ -212,7 +212,7 @@ pub(super) static SCHEDULES: &[Action] = &[
                 name: "cron",
                 location: Location::Positional("cron", "CRON"),
                 kind: Kind::Text,
-                help: "Cron expression of five or six fields, or a name such as @daily",
+                help: "Cron expression with five or six fields, or a name such as @daily",
             },
             EVERY,
             AT,
@@ -221,13 +221,13 @@ pub(super) static SCHEDULES: &[Action] = &[
                 "count",
                 "count",
                 Kind::Integer,
-                "Number of times [default: 5]",
+                "Number of occurrences to list [default: 5]",
             ),
             body(
                 "from",
                 "from",
                 Kind::TimeAhead,
-                "Times after this time [default: now]; 30d means in 30 days",
+                "List occurrences after this time [default: now]; 30d means in 30 days",
             ),
         ],
         shape: Shape::SchedulePreview,
@@ -243,7 +243,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "pause",
-        about: "Pause a schedule",
+        about: "Pause a schedule; its occurrences are missed until it is resumed",
         examples: &["posthaste schedules pause nightly --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/schedules/{id}/pause",
@@ -261,7 +261,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "run",
-        about: "Run a schedule once, now",
+        about: "Run a schedule now, once",
         examples: &["posthaste schedules run nightly --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/schedules/{id}/run",
