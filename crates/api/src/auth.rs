@@ -146,7 +146,7 @@ impl App {
                 self.metrics.authentications.refused();
                 if self.may_log_failure() {
                     let from = origin.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "refusing keys from an address that sent too many wrong keys");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?origin.via, "rejecting keys from an address that sent too many wrong keys");
                 }
                 let detail = "Too many wrong keys from your address. Check the key, and retry after the time in Retry-After.";
                 return Err(Problem::new(Code::RateLimited, detail).after(wait));
