@@ -275,15 +275,17 @@ pub fn payload_too_large(limit_bytes: u64) -> Problem {
 
 /// The tenant has the maximum number of endpoints.
 pub fn too_many_endpoints(limit: u32) -> Problem {
-    let detail =
-        format!("The limit endpoints is {limit}. Delete an endpoint, or ask the operator to raise the limit.");
+    let detail = format!(
+        "The limit endpoints is {limit}. Delete an endpoint, or ask the operator to raise the limit."
+    );
     refused(LimitName::Endpoints.name(), detail)
 }
 
 /// The tenant has the maximum number of schedules.
 pub fn too_many_schedules(limit: u32) -> Problem {
-    let detail =
-        format!("The limit schedules is {limit}. Delete a schedule, or ask the operator to raise the limit.");
+    let detail = format!(
+        "The limit schedules is {limit}. Delete a schedule, or ask the operator to raise the limit."
+    );
     refused(LimitName::Schedules.name(), detail)
 }
 

@@ -288,7 +288,10 @@ mod tests {
             "{at_once}"
         );
         assert!(!at_once.contains("recovery"), "{at_once}");
-        assert!(at_once.ends_with("not have sent more in one second."), "{at_once}");
+        assert!(
+            at_once.ends_with("not have sent more in one second."),
+            "{at_once}"
+        );
         let herd = conclusion(&Scenario::with_defaults(1_000, Span::ZERO));
         assert!(
             herd.ends_with("sent 1,000 in one second, 20 times the receiver's capacity."),
@@ -305,7 +308,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.ends_with("with at most 1/s; a naive sender would not have sent more in one second."),
+            text.ends_with(
+                "with at most 1/s; a naive sender would not have sent more in one second."
+            ),
             "{text}"
         );
         one.outage = Span::from_days(30);

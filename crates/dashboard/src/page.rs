@@ -368,7 +368,9 @@ impl FlashMessage {
             FlashMessage::ConfirmationSent => "Confirmation email queued.",
             FlashMessage::ScheduleCreated => "Schedule created.",
             FlashMessage::ScheduleSaved => "Schedule saved.",
-            FlashMessage::SchedulePaused => "Schedule paused. Runs that become due while it is paused count as missed.",
+            FlashMessage::SchedulePaused => {
+                "Schedule paused. Runs that become due while it is paused count as missed."
+            }
             FlashMessage::ScheduleResumed => "Schedule resumed.",
             FlashMessage::ScheduleRun => "Run started.",
             FlashMessage::ScheduleDeleted => "Schedule deleted. It creates no more events.",

@@ -59,9 +59,9 @@ pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
                 in_brackets("cause")
             )
         }
-        AlertName::QueueAge => format!(
-            "Due deliveries have been waiting for {value} (threshold {limit})."
-        ),
+        AlertName::QueueAge => {
+            format!("Due deliveries have been waiting for {value} (threshold {limit}).")
+        }
         AlertName::HeldBack => format!(
             "Deliveries have been held back by {} for {value} (threshold {limit}).",
             limit_text(text("held_back_by"))
@@ -104,7 +104,9 @@ pub fn clears_when(name: AlertName, bound: Option<Bound>, calm: Span) -> String 
             let limit = with_unit(name.measure(), limit);
             format!("when the value has been at least {limit} for {calm}")
         }
-        (_, None) => "at the next check, because this alert is disabled in the configuration".to_owned(),
+        (_, None) => {
+            "at the next check, because this alert is disabled in the configuration".to_owned()
+        }
     }
 }
 

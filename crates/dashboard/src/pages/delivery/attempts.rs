@@ -484,7 +484,10 @@ mod tests {
         assert!(markup.contains("id=\"attempt-1000\""), "{markup}");
         let markup = expected_table(&delivery, NOW).0;
         assert_eq!(markup.matches("<tr>").count(), MAX_SHOWN + 1);
-        assert!(markup.contains("Up to 900 more attempts are not shown."), "{markup}");
+        assert!(
+            markup.contains("Up to 900 more attempts are not shown."),
+            "{markup}"
+        );
         let described = charts(&delivery, NOW)[0].description.clone();
         assert!(
             described.starts_with("988 attempts before; attempt 989: 503"),

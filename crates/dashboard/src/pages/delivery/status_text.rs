@@ -381,7 +381,10 @@ mod tests {
         let (next_step, summary) = texts(held, EndpointStatus::Enabled);
         assert_eq!(next_step, "held: repeated internal errors");
         assert!(!summary.contains("breaker"), "{summary}");
-        assert!(summary.contains("retry or cancel the delivery"), "{summary}");
+        assert!(
+            summary.contains("retry or cancel the delivery"),
+            "{summary}"
+        );
     }
 
     #[test]

@@ -195,7 +195,9 @@ impl FormParts<'_> {
     fn first_fields(&self, sends_email: bool) -> Markup {
         let owner_hint = match sends_email {
             true => "Gets an email when the endpoint fails, will be disabled or recovers.",
-            false => "Contact for problems with this endpoint. Email is not configured on this server.",
+            false => {
+                "Contact for problems with this endpoint. Email is not configured on this server."
+            }
         };
         html! {
             fieldset {

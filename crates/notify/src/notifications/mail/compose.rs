@@ -287,7 +287,9 @@ impl Group<'_> {
         let failed =
             |line: &&&EmailLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
         if let Some(last) = self.lines.iter().rfind(failed) {
-            links.push(format!("Dead letters: {home}/dead-letters?endpoint={endpoint}"));
+            links.push(format!(
+                "Dead letters: {home}/dead-letters?endpoint={endpoint}"
+            ));
             let example = last.detail.get("delivery_id").and_then(Value::as_str);
             links.extend(
                 example
@@ -427,7 +429,10 @@ mod tests {
         let begin = "  2026-11-05 19:04:05 UTC  Endpoint https://ep1";
         assert!(first.starts_with(begin), "{first}");
         assert!(last.ends_with("3 deliveries failed"), "{last}");
-        assert_eq!(*more, "1,234 more notifications are not listed in this email.");
+        assert_eq!(
+            *more,
+            "1,234 more notifications are not listed in this email."
+        );
     }
 
     #[test]

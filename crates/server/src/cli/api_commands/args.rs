@@ -134,9 +134,9 @@ fn resource(resource: &'static Resource) -> Command {
             if resource.name == EVENTS_NAME {
                 let send = SendArgs::augment_args(Command::new("send"));
                 let batch = BatchArgs::augment_args(Command::new("batch"));
-                command = command
-                    .subcommand(send.about("Send an event"))
-                    .subcommand(batch.about("Send a batch of events; either all are accepted or none"));
+                command = command.subcommand(send.about("Send an event")).subcommand(
+                    batch.about("Send a batch of events; either all are accepted or none"),
+                );
             }
             command
         }
