@@ -165,7 +165,7 @@ mod tests {
                 "{query}: {page}"
             );
         }
-        assert!(page("no-such-word-anywhere").contains("Nothing found"));
+        assert!(page("no-such-word-anywhere").contains("No results"));
         assert!(page("  ").contains("Enter one or more words"));
     }
 

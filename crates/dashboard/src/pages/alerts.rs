@@ -15,7 +15,7 @@ use super::form_state::FormState;
 use super::stats::Unit;
 use super::time_input::api_query;
 use crate::components::{
-    BadgeKind, Field, FieldErrors, badge, duration, empty_list, humanize, pager, time,
+    BadgeKind, Field, FieldErrors, badge, empty_list, humanize, pager, rounded_duration, time,
     to_the_second, url_text,
 };
 use crate::page::{Page, PageResult, Tab};
@@ -331,7 +331,7 @@ fn value_text(name: &str, value: f64) -> String {
     match name.parse::<AlertName>().map(AlertName::measure) {
         Ok(Measure::Ratio) => Unit::Share.write(value),
         Ok(Measure::Factor) => Unit::Number.write(value),
-        Ok(Measure::Seconds) => duration((value.max(0.0) * 1_000.0) as u64),
+        Ok(Measure::Seconds) => rounded_duration((value.max(0.0) * 1_000.0) as u64),
         Ok(Measure::Count | Measure::Event) | Err(_) => Unit::Count.write(value),
     }
 }

@@ -103,7 +103,7 @@ impl Results {
             }
         };
         let body: Markup = html! {
-            @if is_empty { (empty_list("Nothing found.")) }
+            @if is_empty { (empty_list("No results.")) }
             (group("Tenants", &self.tenants))
             (group("Endpoints", &self.endpoints))
             (group("Events and deliveries", &self.others))

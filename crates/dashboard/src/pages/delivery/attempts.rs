@@ -13,7 +13,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
 use super::status_text;
-use crate::components::{BadgeKind, badge, duration, time, time_with_ms};
+use crate::components::{BadgeKind, badge, duration, rounded_duration, time, time_with_ms};
 
 /// Maximum number of attempts in the table; the newest are shown.
 const MAX_SHOWN: usize = 100;
@@ -197,7 +197,7 @@ pub(super) fn past_table(delivery: &Delivery, content_type: &str) -> Markup {
 fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         tr {
-            th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
+            th.number scope="row" { span.only-narrow { "Attempt " } (attempt.number) }
             td data-label="Started" { (time_with_ms(&attempt.started_at)) }
             td data-label="Outcome" {
                 @match attempt.error_kind {
@@ -210,8 +210,8 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
             td.number data-label="Duration" { (latency(attempt.latency_ms)) }
-            td data-label="Trigger" { (status_text::trigger_text(attempt.trigger)) }
-            td data-label="Result" { (consequence(attempt, delivery)) }
+            td.terms data-label="Trigger" { (status_text::trigger_text(attempt.trigger)) }
+            td.terms data-label="Result" { (consequence(attempt, delivery)) }
         }
     }
 }
@@ -219,8 +219,8 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
 /// The duration of an attempt.
 fn latency(ms: u64) -> String {
     match ms {
-        0 => "<1ms".to_owned(),
-        ms => duration(ms),
+        0 => "<1 ms".to_owned(),
+        ms => rounded_duration(ms),
     }
 }
 
@@ -235,7 +235,7 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
         @else if let Some(at) = &attempt.next_attempt_at {
             "next attempt at " (time(at))
             @if let Some(wait_ms) = attempt.retry_after_ms {
-                " (Retry-After: " (duration(wait_ms)) ")"
+                " (Retry-After: " (rounded_duration(wait_ms)) ")"
             }
         }
         @else if is_last && delivery.status == Status::Failed { (status_text::dead_reason_text(delivery.reason)) }
@@ -347,7 +347,7 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
             tbody {
                 @for upcoming in delivery.timeline.iter().take(MAX_SHOWN) {
                     tr {
-                        th.number scope="row" { span.unseen { "Attempt " } (upcoming.number) }
+                        th.number scope="row" { span.only-narrow { "Attempt " } (upcoming.number) }
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
@@ -515,7 +515,7 @@ mod tests {
             markup.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
             "{markup}"
         );
-        assert!(markup.contains("(Retry-After: 2s)"), "{markup}");
+        assert!(markup.contains("(Retry-After: 2 s)"), "{markup}");
         assert!(!markup.contains("<script>"), "{markup}");
     }
 }
