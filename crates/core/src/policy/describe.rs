@@ -59,7 +59,7 @@ impl RetryPolicy {
             }
             Jitter::Full => "Each delay is random, from zero to twice its mean".to_owned(),
             Jitter::Equal => {
-                "Each delay is random, in the upper half of its nominal value".to_owned()
+                "Each delay is random, within a third of its mean".to_owned()
             }
             Jitter::Decorrelated => {
                 "Each delay is random, from the shortest delay to three times the previous one"

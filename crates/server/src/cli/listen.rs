@@ -388,7 +388,7 @@ fn summary(totals: RequestTotals, as_json: bool) -> String {
     }
     let checked = match verified + refused {
         0 => String::new(),
-        _ => format!("; {verified} verified, {refused} not"),
+        _ => format!("; {verified} verified, {refused} not verified"),
     };
     format!("\n{requests} requests: {succeeded} accepted, {failed} failed{checked}\n")
 }

@@ -256,7 +256,7 @@ async fn a_delivery_of_a_disabled_or_deleted_endpoint_explains_what_to_do_first(
     let seen = server.page(&page).await;
     seen.says("The endpoint is disabled. Enable it before you retry.");
     assert_eq!(
-        seen.link("enable it"),
+        seen.link("Enable it"),
         format!("{HERE}/endpoints/{endpoint}")
     );
     assert_eq!(server.delete(&api).await.status, 204);
