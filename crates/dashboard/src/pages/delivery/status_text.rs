@@ -339,7 +339,7 @@ mod tests {
         let (_, summary) = texts_at(due, quiet, EndpointStatus::Enabled);
         assert_eq!(
             summary,
-            "The first attempt is due. Held back: Retry-After: the receiver asked to wait, \
+            "The first attempt is due. Held back: wait requested by the receiver (Retry-After), \
              until 2026-11-15 12:05:00."
         );
         let before = Timestamp(1_794_744_068_000);

@@ -207,7 +207,7 @@ fn failures_section(
                 tbody { @for delivery in failures { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
                     td data-label="Status" { (delivery_badge(delivery.status.name())) }
-                    td data-label="Event" { (delivery.event_type) }
+                    td.type data-label="Event" { (delivery.event_type) }
                     td.words data-label="Error" { (error_text(delivery.last_error.as_ref())) }
                     td data-label="Accepted" { (time(&delivery.created_at)) }
                 } } }
