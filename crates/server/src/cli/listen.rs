@@ -78,7 +78,7 @@ pub struct ListenArgs {
     /// Fail the first N attempts of each delivery
     #[arg(long, value_name = "COUNT", group = "failing")]
     pub first: Option<u32>,
-    /// Accept this many requests per second, and respond 429 to the rest
+    /// Accept this many requests per second, and respond with 429 to the rest
     #[arg(long, value_name = "RATE", group = "failing", value_parser = per_second)]
     pub rate: Option<u32>,
     /// Status of failures [default: 503]; without another option that limits failures, all requests fail

@@ -51,13 +51,13 @@ const OVERLAP: Field = body(
     "overlap",
     "overlap",
     Kind::OneOf(&["allow", "skip"]),
-    "While the previous run has unfinished deliveries: run, or skip the occurrence",
+    "Behaviour while the previous run has unfinished deliveries: run, or skip the occurrence",
 );
 const MISSED: Field = body(
     "missed",
     "missed",
     Kind::OneOf(&["run_once", "skip", "run_all"]),
-    "Occurrences missed while the server was down or the schedule was paused",
+    "Behaviour for occurrences missed while the server was down or the schedule was paused",
 );
 const EVENT_TYPE: Field = body(
     "event-type",
