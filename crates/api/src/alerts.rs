@@ -30,7 +30,7 @@ const MAX_SCOPES_READ: usize = 50;
 
 pub(super) static GROUP: Group = Group {
     name: "Alerts",
-    about: "Problems that need attention. An alert concerns the server, a tenant or an endpoint; it is raised once and resolved once.",
+    about: "Problems that need attention. An alert concerns the server, a tenant or an endpoint. It is raised once and resolved once.",
     routes: &[
         Route {
             verb: Verb::Get,

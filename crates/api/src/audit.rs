@@ -23,7 +23,7 @@ use crate::resources::schema::tenant_id;
 
 pub(super) static GROUP: Group = Group {
     name: "Audit",
-    about: "Changes by users and by posthaste itself: actor, action, origin and outcome. An entry is written before the action and completed after it; otherwise it never changes.",
+    about: "Changes by users and by posthaste itself: actor, action, origin and outcome. An entry is written before the action and completed with the outcome afterwards. It never changes after that.",
     routes: &[
         Route {
             verb: Verb::Get,

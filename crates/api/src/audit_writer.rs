@@ -60,7 +60,7 @@ fn check_rate(app: &App, caller: &Caller) -> Result<(), Problem> {
     let now = app.clock.now().tick;
     limiter.spend(now, AUDITED_RATE, 1).map_err(|wait| {
         let detail = format!(
-            "A tenant may make {} changes per second, with bursts of {}. Retry after the time in Retry-After.",
+            "A tenant may make {} changes per second, with bursts of up to {}. Retry after the time in Retry-After.",
             AUDITED_RATE.per_second, AUDITED_RATE.burst
         );
         Problem::new(Code::RateLimited, detail).after(wait)

@@ -88,7 +88,7 @@ impl Caller {
             }
             Caller::Tenant(Credential::Link(_), _) => Err(Problem::new(
                 Code::Forbidden,
-                "A portal link does not allow this. Use an API key.",
+                "A portal link does not allow this request. Use an API key.",
             )),
             Caller::Anonymous => Err(Problem::unauthorized()),
         }
@@ -146,7 +146,7 @@ impl App {
                 self.metrics.authentications.refused();
                 if self.may_log_failure() {
                     let from = source.from.map(|address| address.to_string());
-                    tracing::warn!(target: LOG_TARGET, from, via = ?source.via, "refusing keys from an address that sent too many wrong keys");
+                    tracing::warn!(target: LOG_TARGET, from, via = ?source.via, "rejecting keys from an address that sent too many wrong keys");
                 }
                 let detail = "Too many wrong keys from your address. Check the key, and retry after the time in Retry-After.";
                 return Err(Problem::new(Code::RateLimited, detail).after(wait));
@@ -222,7 +222,7 @@ impl App {
         let now = self.clock.now().tick;
         limiter.spend(now, limit, 1).map_err(|wait| {
             let detail = format!(
-                "This key may make {} requests per second, with bursts of {}. Retry after the time in Retry-After.",
+                "This key may make {} requests per second, with bursts of up to {}. Retry after the time in Retry-After.",
                 limit.per_second, limit.burst
             );
             Problem::new(Code::RateLimited, detail).after(wait)

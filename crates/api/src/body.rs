@@ -47,7 +47,7 @@ pub async fn read(
         Err(_) => Err(Problem::new(
             Code::RequestTimeout,
             format!(
-                "The body did not arrive within {} s. Nothing was changed; send the request again.",
+                "The body did not arrive within {} s. Nothing was changed. Send the request again.",
                 timeout.as_secs()
             ),
         )),
@@ -112,7 +112,7 @@ fn unreadable(error: &(dyn Error + 'static)) -> Problem {
         ),
         false => Problem::new(
             Code::RequestTimeout,
-            "The connection closed before the body was complete. Nothing was changed; send the request again.",
+            "The connection closed before the body was complete. Nothing was changed. Send the request again.",
         ),
     }
 }

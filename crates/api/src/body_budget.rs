@@ -138,10 +138,10 @@ impl BodyReservation {
         self.server.metrics.requests.budget_refused(scope);
         let detail = match scope {
             BodyBudgetScope::Server => {
-                "The server's memory for request bodies is in use. Nothing was changed; send the request again shortly."
+                "The server's memory for request bodies is used up. Nothing was changed. Send the request again shortly."
             }
             BodyBudgetScope::Tenant => {
-                "This tenant's share of the memory for request bodies is in use. Nothing was changed; send fewer requests at once, or send the request again shortly."
+                "This tenant's share of the memory for request bodies is used up. Nothing was changed. Send fewer requests at once, or send the request again shortly."
             }
         };
         Problem::new(Code::Overloaded, detail).after(RETRY_AFTER)

@@ -22,7 +22,7 @@ pub(super) fn check(offset_ms: Option<i64>) -> Result<(), Problem> {
     }
     let direction = if offset_ms > 0 { "ahead of" } else { "behind" };
     let detail = format!(
-        "The clock of this machine is {} {direction} the database's, more than {MAX_CLOCK_OFFSET}. Set it, for example with NTP.",
+        "The clock of this machine is {} {direction} the database's clock, more than the allowed {MAX_CLOCK_OFFSET}. Synchronise it, for example with NTP.",
         by.about(),
     );
     Err(Problem::new(Code::ClockOffset, detail).after(Span::from_secs(5)))

@@ -52,7 +52,7 @@ macro_rules! codes {
 codes! {
     /// The head of the request is ambiguous.
     MalformedRequest = "malformed_request", BAD_REQUEST, "The request is not well-formed HTTP",
-        "Fix the request line or headers as described in the detail. The connection is closed. The client library or a proxy sends invalid HTTP.";
+        "Fix the request line or headers as described in the detail. The connection is closed. Usually the client library or a proxy sends invalid HTTP.";
     /// The body is not valid JSON.
     MalformedJson = "malformed_json", BAD_REQUEST, "The body is not valid JSON",
         "Fix the JSON at the given line and column. Names must be unique within an object, and the text must be UTF-8.";
@@ -76,7 +76,7 @@ codes! {
         "Choose another id, or update the existing resource.";
     /// The resource is in a state that does not allow the request.
     WrongState = "wrong_state", CONFLICT, "Not possible in the current state",
-        "The detail names the state and what to do first.";
+        "The detail names the state and the remedy.";
     /// Concurrent changes prevented the change.
     Contended = "contended", CONFLICT, "Conflicting changes",
         "Send the request again.";
@@ -85,10 +85,10 @@ codes! {
         "Use a new idempotency key for a different body, or send the original body.";
     /// An attempt of the delivery is in flight.
     DeliveryInProgress = "delivery_in_progress", CONFLICT, "The delivery is in progress",
-        "Retry when the attempt has finished, at the latest after the endpoint's timeout.";
+        "Retry when the attempt has finished, which takes at most the timeout of the endpoint.";
     /// The delivery is finished.
     AlreadyFinished = "already_finished", CONFLICT, "The delivery is already finished",
-        "A finished delivery cannot be cancelled. To send it again, retry it.";
+        "A finished delivery cannot be cancelled. To send it again, use retry.";
     /// The endpoint is disabled.
     EndpointDisabled = "endpoint_disabled", CONFLICT, "The endpoint is disabled",
         "Enable the endpoint first.";
@@ -106,13 +106,13 @@ codes! {
         "Send the header `Content-Type: application/json`, and no `Content-Encoding`.";
     /// Fields are invalid.
     Invalid = "invalid", UNPROCESSABLE_ENTITY, "Invalid request",
-        "Fix the fields listed in `errors`; all mistakes are listed.";
+        "Fix the fields listed in `errors`. All invalid fields are listed.";
     /// The URL is malformed.
     InvalidUrl = "invalid_url", UNPROCESSABLE_ENTITY, "Invalid URL",
         "Write the URL as https://host/path.";
     /// The URL is not an allowed destination.
     UnsafeDestination = "unsafe_destination", UNPROCESSABLE_ENTITY, "Destination not allowed",
-        "Use https and a host that is reachable on the public internet, or have the operator open its network (`--allow-network`) or plain http (`--allow-http`).";
+        "Use https and a host that is reachable on the public internet, or ask the operator to allow its network (`--allow-network`) or plain HTTP (`--allow-http`).";
     /// The request would make more deliveries than one request may.
     TooManyDeliveries = "too_many_deliveries", UNPROCESSABLE_ENTITY, "The request would create too many deliveries",
         "Send fewer events per request, or subscribe fewer endpoints to their types. The operator can raise `limits.max_deliveries_per_request`.";
@@ -121,10 +121,10 @@ codes! {
         "Retry after the time in `Retry-After`, then send more slowly.";
     /// A limit of the tenant is exceeded.
     QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "Tenant limit exceeded",
-        "`limit` names the limit, and the detail gives its value. If there is a `Retry-After` header, wait for that time; otherwise remove resources or have the limit raised.";
+        "`limit` names the limit, and the detail gives its value. If the response has a `Retry-After` header, wait for that time. Otherwise delete resources or ask the operator to raise the limit.";
     /// An internal error.
     Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error",
-        "The request is valid. The server's log has the cause; please report it.";
+        "The request is valid. The server's log has the cause. Please report it.";
     /// The store is unavailable.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Temporarily unavailable",
         "Nothing was changed. Send the request again after the time in `Retry-After`.";
@@ -132,14 +132,14 @@ codes! {
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The server is overloaded",
         "Nothing was changed. Send the request again after the time in `Retry-After`, and send more slowly.";
     /// Accepts wait too long for their commit.
-    AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Events wait too long to be stored",
+    AcceptsStalled = "accepts_stalled", SERVICE_UNAVAILABLE, "Writes to the store are delayed",
         "Only GET /readyz returns this. Send events to another node, or later. The operator should check the store.";
     /// The clock of the machine is wrong.
     ClockOffset = "clock_offset", SERVICE_UNAVAILABLE, "The clock of this machine is wrong",
-        "Only GET /readyz returns this. Send events to another node. The operator should set the clock of the machine, for example with NTP.";
+        "Only GET /readyz returns this. Send events to another node. The operator should synchronise the clock of the machine, for example with NTP.";
     /// Nodes of an earlier version may still run.
     UpgradeInProgress = "upgrade_in_progress", SERVICE_UNAVAILABLE, "An upgrade is in progress",
-        "Nothing was changed. Send the request again after the time in `Retry-After`: it works when all nodes run the new version.";
+        "Nothing was changed. Send the request again after the time in `Retry-After`. It is possible as soon as all nodes run the new version.";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", SERVICE_UNAVAILABLE, "The server is shutting down",
         "Nothing was changed. Send the request again after the time in `Retry-After`.";

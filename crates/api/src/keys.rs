@@ -36,7 +36,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/keys",
             name: "create_key",
-            summary: "Creates a key. The response is the only place that shows it: only its hash is stored.",
+            summary: "Creates a key. Only this response contains it, because only its hash is stored.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::OptionalJson("NewKey"),

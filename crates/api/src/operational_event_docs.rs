@@ -27,7 +27,7 @@ const EVENTS: [(&str, &str); 8] = [
     ),
     (
         "delivery.failed",
-        "Deliveries to an endpoint failed for good; one event sums up a period. `detail` has `count`, `first_at`, `last_at`, `reasons` and `error_kinds` with their counts, and one `delivery_id` as an example.",
+        "Deliveries to an endpoint failed permanently. One event summarises a period. `detail` has `count`, `first_at`, `last_at`, `reasons` and `error_kinds` with their counts, and one `delivery_id` as an example.",
     ),
     (
         "alert.raised",
@@ -45,7 +45,7 @@ pub(super) fn webhooks() -> Value {
     let webhooks = EVENTS.into_iter().map(|(name, about)| {
         let webhook = json!({"post": {
             "summary": about,
-            "description": "Sent to the endpoints of the tenant set by `notices.tenant` in the configuration, signed and retried like any event. Never about that tenant itself.",
+            "description": "Sent to the endpoints of the tenant set by `notices.tenant` in the configuration, signed and retried like any event. There are no events about that tenant itself.",
             "requestBody": {
                 "required": true,
                 "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{SCHEMA}")}}},

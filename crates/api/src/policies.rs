@@ -42,7 +42,7 @@ static SIMULATIONS: Semaphore = Semaphore::const_new(MAX_SIMULATIONS);
 
 pub(super) static GROUP: Group = Group {
     name: "Policies",
-    about: "Retry policies: explain and simulate them before you use them.",
+    about: "Retry policies. Explain and simulate a policy before you use it.",
     routes: &[
         Route {
             verb: Verb::Get,
@@ -82,7 +82,7 @@ pub(super) static GROUP: Group = Group {
             request_body: RequestBody::Json("Simulation"),
             responses: &[success(
                 200,
-                "The course with posthaste and with a naive sender.",
+                "The simulated recovery with posthaste and with a naive sender.",
                 Content::Json("SimulationReport"),
             )],
             fails: &[],
@@ -171,7 +171,7 @@ async fn simulate(mut call: Call) -> Result<Response<Body>, Problem> {
     let scenario = errors.into_result(scenario)?;
     let wait = Duration::from_millis(SIMULATION_WAIT.as_millis());
     let Ok(Ok(permit)) = timeout(wait, SIMULATIONS.acquire()).await else {
-        let detail = "Other simulations are running. Send the request again shortly.";
+        let detail = "Too many simulations are running. Send the request again shortly.";
         return Err(Problem::new(Code::Overloaded, detail).after(SIMULATION_WAIT));
     };
     let played = tokio::task::spawn_blocking(move || {
@@ -267,7 +267,7 @@ fn schemas() -> Vec<Schema> {
     with_name["name"] = policy_schema::preset();
     let rate_limit = json!({
         "type": "object",
-        "description": "As for an endpoint.",
+        "description": "The same as for an endpoint.",
         "properties": {
             "per_second": {"type": ["number", "null"], "minimum": MIN_PER_SECOND, "maximum": MAX_PER_SECOND},
             "burst": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_BURST},

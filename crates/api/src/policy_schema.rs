@@ -17,7 +17,7 @@ use crate::resources::schema::{
 pub(crate) fn retry_policy() -> Value {
     json!({
         "type": "object",
-        "description": "A preset, a complete policy, or a preset with changed fields. A policy names a `preset` or a `backoff`; fields that are absent or `null` are those of the preset, or else of `recommended`.",
+        "description": "A preset, a complete policy, or a preset with changed fields. A policy names a `preset` or a `backoff`; fields that are absent or `null` have the value of the preset, or of `recommended` without a preset.",
         "properties": {
             "preset": nullable(preset()),
             "backoff": nullable(backoff()),
@@ -29,7 +29,7 @@ pub(crate) fn retry_policy() -> Value {
             ),
             "rules": {
                 "type": ["array", "null"], "items": rule(), "maxItems": MAX_RULES,
-                "description": "What is retried. The first rule that matches wins, then those of the preset, then the defaults.",
+                "description": "Rules for what is retried. The first matching rule applies: first these, then those of the preset, then the defaults.",
             },
             "late": described(
                 nullable(late_action()),
@@ -135,7 +135,7 @@ fn jitter() -> Value {
         "fraction": {"type": "number", "minimum": 0, "maximum": 1},
     }));
     let union = json!({
-        "description": "How delays are varied at random.",
+        "description": "Random variation of the delays.",
         "anyOf": [named("PlainJitter", plain), named("ProportionalJitter", proportional)],
     });
     named("Jitter", union)

@@ -44,7 +44,7 @@ const MAX_PATH_CHARS: usize = 1_000;
 
 pub(super) static GROUP: Group = Group {
     name: "Portal links",
-    about: "Time-limited links with which a tenant's people can see its endpoints and deliveries without a key.",
+    about: "Expiring links that give a tenant's users access to its endpoints and deliveries without a key.",
     routes: &[
         Route {
             verb: Verb::Post,
@@ -82,7 +82,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Delete,
             path: ONE,
             name: "end_portal_link",
-            summary: "Revokes a link. It gives no access from then on.",
+            summary: "Revokes a link. It stops working immediately.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::Nothing,

@@ -51,7 +51,7 @@ pub(super) static GROUP: Group = Group {
         open_route(
             "/readyz",
             "get_readiness",
-            "Readiness check: the store can write, events do not wait long for it, the engine is running, and the machine's clock differs from the database's by at most a minute.",
+            "Readiness check: the store accepts writes without long delays, the engine is running, and the machine's clock differs from the database's by at most one minute.",
             &[success(
                 200,
                 "The server is ready.",
@@ -179,7 +179,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
         Ok(Some(written)) => written?,
         Ok(None) => {
-            let detail = "The check of the store ended without a result. Look at the log.";
+            let detail = "The check of the store ended without a result. Check the log.";
             return Err(Problem::new(Code::Unavailable, detail).after(Span::from_secs(1)));
         }
         Err(_) => {
@@ -192,7 +192,7 @@ async fn ready(call: Call) -> Result<Response<Body>, Problem> {
     }
     if let Some(wait) = app.accepts.stalled_for(app.clock.now().tick) {
         let detail = format!(
-            "Events have waited {} s to be stored (threshold {} s). Check the disk or the database, and the tenants that send most.",
+            "Events have been waiting for {} s to be stored (threshold {} s). Check the disk or the database, and which tenants send the most events.",
             wait.as_millis() / 1_000,
             MAX_WAIT.as_millis() / 1_000
         );

@@ -177,7 +177,7 @@ impl Problem {
     /// The body is larger than `limit_bytes`.
     pub fn too_large(limit_bytes: u64) -> Problem {
         let detail = format!(
-            "The body may have at most {limit_bytes} bytes. The operator sets this limit with `limits.body_bytes`, and with `limits.batch_body_bytes` for batches of events."
+            "The body must have at most {limit_bytes} bytes. The operator sets this limit with `limits.body_bytes`, and with `limits.batch_body_bytes` for batches of events."
         );
         Problem::new(Code::TooLarge, detail)
     }
@@ -268,7 +268,7 @@ impl From<StoreError> for Problem {
                 tracing::error!(target: LOG_TARGET, %why, "store unavailable");
                 Problem::new(
                     Code::Unavailable,
-                    "The store is unavailable. A change was not acknowledged and may have taken effect; send the request again later.",
+                    "The store is unavailable. The change was not acknowledged, but may have taken effect. Send the request again later.",
                 )
                 .after(LONG_WAIT)
             }
@@ -289,7 +289,7 @@ impl Problem {
     pub fn shutting_down() -> Problem {
         Problem::new(
             Code::ShuttingDown,
-            "The server is shutting down. Nothing was changed; send the request again when it is back.",
+            "The server is shutting down. Nothing was changed. Send the request again after the restart.",
         )
         .after(SHORT_WAIT)
     }
@@ -301,7 +301,7 @@ impl From<EngineError> for Problem {
             EngineError::Stopped => Problem::shutting_down(),
             EngineError::NotOwner => Problem::new(
                 Code::Unavailable,
-                "The node that owns this endpoint cannot be reached, or ownership is changing. The change was not acknowledged and may have taken effect, or may do so shortly; send the request again.",
+                "The node that owns this endpoint cannot be reached, or its ownership is changing. The change was not acknowledged; it may have taken effect, or may take effect shortly. Send the request again.",
             )
             .after(SHORT_WAIT),
             EngineError::Store(error) => error.into(),

@@ -228,17 +228,17 @@ fn too_many_events(limits: &Limits, limit: LimitName, wait: Option<Span>) -> Pro
         let detail = match most {
             0 => format!("The limit {name} is 0: this tenant may not send events."),
             most => format!(
-                "The limit {name} is {most}, and this request has more events. Nothing was accepted; send fewer events per request, or have the limit raised."
+                "The limit {name} is {most}, and this request has more events. Nothing was accepted; send fewer events per request, or ask the operator to raise the limit."
             ),
         };
         return refused(name, detail);
     };
     let detail = match limit {
         LimitName::EventsPerMonth => format!(
-            "The limit {name} of {most} events is reached for this calendar month (UTC). Nothing was accepted; send the request again next month, or have the limit raised."
+            "The limit {name} of {most} events is reached for this calendar month (UTC). Nothing was accepted; send the request again next month, or ask the operator to raise the limit."
         ),
         LimitName::DeliveriesPerSecond => format!(
-            "The limit {name} of {most} is exceeded by this tenant's recent events. Nothing was accepted; send the request again after the time in Retry-After."
+            "This tenant's recent events exceed the limit {name} of {most}. Nothing was accepted; send the request again after the time in Retry-After."
         ),
         LimitName::EventsPerSecond
         | LimitName::Endpoints
@@ -275,15 +275,17 @@ pub fn payload_too_large(limit_bytes: u64) -> Problem {
 
 /// The tenant has the maximum number of endpoints.
 pub fn too_many_endpoints(limit: u32) -> Problem {
-    let detail =
-        format!("The limit endpoints is {limit}. Delete an endpoint, or have the limit raised.");
+    let detail = format!(
+        "The limit endpoints is {limit}. Delete an endpoint, or ask the operator to raise the limit."
+    );
     refused(LimitName::Endpoints.name(), detail)
 }
 
 /// The tenant has the maximum number of schedules.
 pub fn too_many_schedules(limit: u32) -> Problem {
-    let detail =
-        format!("The limit schedules is {limit}. Delete a schedule, or have the limit raised.");
+    let detail = format!(
+        "The limit schedules is {limit}. Delete a schedule, or ask the operator to raise the limit."
+    );
     refused(LimitName::Schedules.name(), detail)
 }
 
@@ -296,7 +298,7 @@ pub fn too_many_keys(limit: usize) -> Problem {
 /// The tenant has sent one-off requests to the maximum number of origins.
 pub fn too_many_origins(limit: u32) -> Problem {
     let detail = format!(
-        "The one-off requests of a tenant may go to {limit} origins (scheme, host and port). An origin is forgotten when all deliveries to it have been deleted, as the retention says; add an endpoint for a URL that is used often."
+        "The one-off requests of a tenant may go to {limit} origins (scheme, host and port). An origin is removed when retention has deleted all deliveries to it. Create an endpoint for a URL that you use often."
     );
     refused("request_origins", detail)
 }

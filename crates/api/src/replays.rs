@@ -47,7 +47,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/replays/preview",
             name: "preview_replay",
-            summary: "Returns the number of deliveries that a replay would send again now. Changes nothing.",
+            summary: "Returns the number of deliveries that a replay would send again now. It changes nothing.",
             access: Access::Tenant,
             query: &[],
             request_body: RequestBody::OptionalJson("NewReplay"),

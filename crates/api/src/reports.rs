@@ -142,16 +142,16 @@ impl OutageReport {
     fn why(&self) -> &'static str {
         let disabled = DeadReason::EndpointDisabled.name();
         if self.posthaste.dead_letter_reasons.contains_key(disabled) {
-            "the endpoint being disabled after failing for days"
+            "because the endpoint was disabled after failing for days"
         } else {
-            "as the policy says"
+            "as set by the policy"
         }
     }
 
     fn posthaste_in_words(&self) -> String {
         let course = &self.posthaste;
         let all = match self.pending {
-            1 => "the one delivery".to_owned(),
+            1 => "the delivery".to_owned(),
             many => format!("all {}", format::count(u64::from(many))),
         };
         let (delivered, dead) = (course.delivered, course.dead_lettered);
@@ -195,7 +195,7 @@ impl OutageReport {
             }
             0 => "a naive sender would have given up too".to_owned(),
             peak if peak <= self.posthaste.peak_arrivals_per_second => {
-                "a naive sender would have sent no more at once".to_owned()
+                "a naive sender would not have sent more in one second".to_owned()
             }
             peak => {
                 let herd = format::count(peak);
@@ -275,7 +275,7 @@ mod tests {
         long.policy = Preset::Brisk.policy();
         assert_eq!(
             conclusion(&long),
-            "posthaste dead-lettered all 30 before the receiver was back, as the policy says; a naive \
+            "posthaste dead-lettered all 30 before the receiver was back, as set by the policy; a naive \
              sender would have given up too."
         );
     }
@@ -292,7 +292,10 @@ mod tests {
             "{at_once}"
         );
         assert!(!at_once.contains("recovery"), "{at_once}");
-        assert!(at_once.ends_with("sent no more at once."), "{at_once}");
+        assert!(
+            at_once.ends_with("not have sent more in one second."),
+            "{at_once}"
+        );
         let herd = conclusion(&OutageScenario::with_defaults(1_000, Span::ZERO));
         assert!(
             herd.ends_with("sent 1,000 in one second, 20 times the receiver's capacity."),
@@ -305,17 +308,19 @@ mod tests {
         let mut one = OutageScenario::with_defaults(1, Span::from_mins(1));
         let text = conclusion(&one);
         assert!(
-            text.starts_with("posthaste delivered the one delivery within "),
+            text.starts_with("posthaste delivered the delivery within "),
             "{text}"
         );
         assert!(
-            text.ends_with("with at most 1/s; a naive sender would have sent no more at once."),
+            text.ends_with(
+                "with at most 1/s; a naive sender would not have sent more in one second."
+            ),
             "{text}"
         );
         one.outage = Span::from_days(30);
         let text = conclusion(&one);
         assert!(
-            text.starts_with("posthaste dead-lettered the one delivery before "),
+            text.starts_with("posthaste dead-lettered the delivery before "),
             "{text}"
         );
     }

@@ -44,7 +44,7 @@ pub(super) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants",
             name: "create_tenant",
-            summary: "Creates a tenant. The id can be chosen; otherwise it is generated.",
+            summary: "Creates a tenant. You can choose the id; otherwise it is generated.",
             access: Access::Admin,
             query: &[],
             request_body: RequestBody::Json("NewTenant"),

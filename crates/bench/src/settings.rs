@@ -27,9 +27,9 @@ const MAX_CONNECTIONS_OUT: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
-    /// Maximum throughput, relay and server in turns
+    /// Maximum throughput of the relay and the server, alternately
     Throughput,
-    /// Latency at 100 events per second, relay and server in turns
+    /// Latency at 100 events per second of the relay and the server, alternately
     Lag,
     /// A healthy endpoint beside one that hangs
     Hanging,
@@ -41,7 +41,7 @@ pub enum Scenario {
     Memory,
     /// Cost of an event with many events stored
     History,
-    /// The sender alone: raw connections and the hardened client in turns
+    /// The HTTP client alone: raw connections and the client with its checks, alternately
     Door,
     /// Latency on PostgreSQL with one node, and with two nodes of which one accepts and the other sends
     Nodes,
@@ -51,7 +51,7 @@ pub enum Scenario {
     Pages,
     /// Cost of retention while delivering, and the size of the file
     Retention,
-    /// Cost of metrics and logs: with and without them, in turns
+    /// Cost of metrics and logs: with and without them, alternately
     Observe,
     /// Receivers that fail partly, reject or rate limit: deliveries that succeed, and what holds back the others
     PartialFailure,
@@ -59,7 +59,7 @@ pub enum Scenario {
     HostileCallers,
     /// Rows of an application's outbox, paced and at full speed
     Outbox,
-    /// Schedules beside full load, many that are due at once, and many that rest
+    /// Schedules under full load, many that are due at once, and many that are idle
     Schedules,
 }
 

@@ -77,10 +77,10 @@ impl TimeOrigin {
     /// Returns the label of the axis.
     fn axis(self) -> &'static str {
         match self {
-            TimeOrigin::Due => "time since the due time",
-            TimeOrigin::Released => "time since the release",
-            TimeOrigin::Overdue => "time since it is sent",
-            TimeOrigin::Next => "time since the next attempt",
+            TimeOrigin::Due => "time since the delivery was due",
+            TimeOrigin::Released => "time after the delivery is released",
+            TimeOrigin::Overdue => "time after the delivery is sent",
+            TimeOrigin::Next => "time after the next attempt",
         }
     }
 }

@@ -211,7 +211,7 @@ pub(super) fn check_origin(dashboard: &Dashboard, headers: &HeaderMap) -> Result
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let refused = Err(Problem::new(
         Code::Forbidden,
-        "Cross-site request refused. If this server is behind a proxy, set `public_url`.",
+        "Cross-site request rejected. If this server is behind a proxy, set `public_url`.",
     ));
     if text("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none") {
         return refused;

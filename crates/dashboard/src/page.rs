@@ -335,7 +335,7 @@ impl FlashMessage {
     /// The text that the next page shows.
     pub(super) fn text(self) -> &'static str {
         match self {
-            FlashMessage::Created => "Endpoint created. Matching events are delivered from now on.",
+            FlashMessage::Created => "Endpoint created. New matching events are delivered to it.",
             FlashMessage::Saved => "Changes saved. They apply from the next attempt.",
             FlashMessage::Paused => "Endpoint paused. Deliveries are held until you resume it.",
             FlashMessage::Resumed => {
@@ -343,9 +343,9 @@ impl FlashMessage {
             }
             FlashMessage::Enabled => "Endpoint enabled. You can replay missed events below.",
             FlashMessage::Disabled => {
-                "Endpoint disabled. Its waiting deliveries failed; you can replay them after enabling it."
+                "Endpoint disabled. Its waiting deliveries failed. You can replay them after you enable it again."
             }
-            FlashMessage::Deleted => "Endpoint deleted. Nothing more is sent to it.",
+            FlashMessage::Deleted => "Endpoint deleted. No more requests are sent to it.",
             FlashMessage::Tested => "Test event accepted.",
             FlashMessage::Retried => "Retrying now.",
             FlashMessage::NextInLine => {
@@ -354,24 +354,26 @@ impl FlashMessage {
             FlashMessage::TestHeld => {
                 "Test event accepted, but held: the endpoint is paused or its breaker is tripped."
             }
-            FlashMessage::Cancelled => "Delivery cancelled. Nothing more is sent.",
+            FlashMessage::Cancelled => "Delivery cancelled. No more attempts are made.",
             FlashMessage::ReplayBegun => "Replay started. The endpoints' limits apply.",
             FlashMessage::ReplayStopped => {
                 "Replay stopped. Deliveries that it already started continue."
             }
             FlashMessage::TenantCreated => "Tenant created. Add an endpoint to receive its events.",
-            FlashMessage::TenantDeleted => "Tenant deleted, with its endpoints and keys.",
-            FlashMessage::KeyRevoked => "Key revoked. It no longer gives access.",
+            FlashMessage::TenantDeleted => "Tenant deleted, including its endpoints and keys.",
+            FlashMessage::KeyRevoked => "Key revoked. Requests with it are rejected.",
             FlashMessage::EventSent => "Event accepted.",
             FlashMessage::SettingsSaved => "Settings saved.",
-            FlashMessage::LinkEnded => "Link revoked. It no longer gives access.",
+            FlashMessage::LinkEnded => "Link revoked. It no longer opens the portal.",
             FlashMessage::ConfirmationSent => "Confirmation email queued.",
             FlashMessage::ScheduleCreated => "Schedule created.",
             FlashMessage::ScheduleSaved => "Schedule saved.",
-            FlashMessage::SchedulePaused => "Schedule paused. Runs are missed until you resume it.",
+            FlashMessage::SchedulePaused => {
+                "Schedule paused. Runs that become due while it is paused count as missed."
+            }
             FlashMessage::ScheduleResumed => "Schedule resumed.",
             FlashMessage::ScheduleRun => "Run started.",
-            FlashMessage::ScheduleDeleted => "Schedule deleted. It makes no more events.",
+            FlashMessage::ScheduleDeleted => "Schedule deleted. It creates no more events.",
             FlashMessage::SignedOut => "You have signed out.",
         }
     }

@@ -257,7 +257,7 @@ impl EndpointLoader {
                 )?
             }
             (None, _) => {
-                let error = "its endpoint is not the endpoint of an origin";
+                let error = "its endpoint does not belong to an origin";
                 return Err(EndpointConfigError::Sealed(error.to_owned()));
             }
         };
@@ -310,7 +310,7 @@ fn identity(credentials: &Credentials) -> Result<Option<ClientIdentity>, Endpoin
 /// Builds the custom headers. They are encrypted as a JSON object of names and values.
 fn header_map(json: &[u8]) -> Result<HeaderMap, EndpointConfigError> {
     let unreadable =
-        || EndpointConfigError::Sealed("its custom headers are not what was sealed".to_owned());
+        || EndpointConfigError::Sealed("its encrypted custom headers cannot be decoded".to_owned());
     let headers: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(json).map_err(|_| unreadable())?;
     let mut map = HeaderMap::with_capacity(headers.len());

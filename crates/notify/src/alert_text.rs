@@ -46,7 +46,7 @@ pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
             format!("{value} deliveries were dead-lettered{last} (threshold {limit}).")
         }
         AlertName::BreakerTripped => format!(
-            "Endpoint down: deliveries are held and the endpoint is probed{}.",
+            "Endpoint down: deliveries are held, and probes are sent{}.",
             in_brackets("reason")
         ),
         AlertName::DisableWarning => format!(
@@ -59,11 +59,11 @@ pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
                 in_brackets("cause")
             )
         }
-        AlertName::QueueAge => format!(
-            "Deliveries that could be sent have been waiting for {value} (threshold {limit})."
-        ),
+        AlertName::QueueAge => {
+            format!("Due deliveries have been waiting for {value} (threshold {limit}).")
+        }
         AlertName::HeldBack => format!(
-            "Deliveries held back by {} for {value} (threshold {limit}).",
+            "Deliveries have been held back by {} for {value} (threshold {limit}).",
             limit_text(text("held_back_by"))
         ),
         AlertName::StoreSlow => {
@@ -79,10 +79,10 @@ pub(crate) fn message_of(alert_name: AlertName, detail: &Value) -> String {
             "Deliveries held after repeated internal errors: {value} (threshold {limit}). Retry or cancel them manually."
         ),
         AlertName::OutboxUnreachable => format!(
-            "An outbox could not be read for {value} (threshold {limit}). Its rows wait in the application's database."
+            "An outbox has been unreadable for {value} (threshold {limit}). Its rows wait in the application's database."
         ),
         AlertName::SchedulesFailing => format!(
-            "Schedules whose last runs all failed: {value} (threshold {limit}). Their runs are listed under /v1/tenants/…/schedules."
+            "Schedules whose last three runs failed: {value} (threshold {limit}). GET /v1/tenants/{{tenant}}/schedules lists them."
         ),
     }
 }
@@ -104,7 +104,9 @@ pub fn clears_when(name: AlertName, bound: Option<Bound>, calm: Span) -> String 
             let limit = with_unit(name.measure(), limit);
             format!("when the value has been at least {limit} for {calm}")
         }
-        (_, None) => "at the next check, because this alert is switched off".to_owned(),
+        (_, None) => {
+            "at the next check, because this alert is disabled in the configuration".to_owned()
+        }
     }
 }
 
@@ -191,7 +193,7 @@ mod tests {
         let tripped = json!({"reason": "consecutive_failures", "notice": 3});
         assert_eq!(
             text_of(AlertName::BreakerTripped, tripped),
-            "Endpoint down: deliveries are held and the endpoint is probed (consecutive failures)."
+            "Endpoint down: deliveries are held, and probes are sent (consecutive failures)."
         );
         // A ratio near its threshold does not look equal to it.
         let near = json!({"value": 0.0104, "threshold": 0.01, "window": "30m", "samples": 200});
@@ -213,7 +215,7 @@ mod tests {
             json!({"value": 360.0, "threshold": 300.0, "held_back_by": "tenant_in_flight"});
         assert_eq!(
             text_of(AlertName::HeldBack, held_back),
-            "Deliveries held back by the tenant's in-flight limit for 6 min (threshold 5 min)."
+            "Deliveries have been held back by the tenant's in-flight limit for 6 min (threshold 5 min)."
         );
         let slow = json!({"value": 1.5, "threshold": 1.0});
         let slow = text_of(AlertName::StoreSlow, slow);

@@ -307,7 +307,7 @@ fn pieces_of(mut rows: Vec<CheckedRow>, most: usize) -> Vec<Vec<CheckedRow>> {
 }
 
 fn conflict() -> String {
-    "idempotency_key was used before, with other content: use another key".to_owned()
+    "idempotency_key was used before with different content: use another key".to_owned()
 }
 
 /// Shortens the error of a row, and removes what a text column cannot hold.

@@ -101,7 +101,7 @@ impl Run<'_> {
             Ok(decision) => decision,
             Err(error) => {
                 let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
-                tracing::error!(target: LOG_TARGET, %tenant, %schedule, error, "a schedule cannot be read, and does not run");
+                tracing::error!(target: LOG_TARGET, %tenant, %schedule, error, "cannot read a schedule; it does not run");
                 let postponed = self.postpone(UNREADABLE_POSTPONEMENT).await?;
                 return Ok(Decided::Next(postponed));
             }
@@ -175,7 +175,7 @@ impl Run<'_> {
     async fn refuse(&self, decision: &Decision, problem: &Problem) -> Result<Next, StoreError> {
         let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
         let code = problem.code.as_str();
-        tracing::warn!(target: LOG_TARGET, %tenant, %schedule, code, "a run was skipped, because its event cannot be accepted");
+        tracing::warn!(target: LOG_TARGET, %tenant, %schedule, code, "run skipped: its event was rejected");
         let advance = decision.refused(code);
         let next = advance.due_at();
         match self.write(advance).await? {

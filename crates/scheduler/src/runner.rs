@@ -261,7 +261,7 @@ impl Runner {
                 .blocked_until
                 .is_some_and(|until| until <= Instant::now())
         {
-            tracing::info!(target: LOG_TARGET, "schedules run again");
+            tracing::info!(target: LOG_TARGET, "schedules are running again");
             self.failures = 0;
             self.blocked_until = None;
         }
@@ -269,7 +269,7 @@ impl Runner {
 
     fn failed(&mut self, error: &StoreError) {
         if self.failures == 0 {
-            tracing::warn!(target: LOG_TARGET, %error, "schedules cannot run, because the store cannot be used; tried again");
+            tracing::warn!(target: LOG_TARGET, %error, "schedules cannot run: store unavailable; retrying");
         }
         let is_blocked = self
             .blocked_until

@@ -153,7 +153,7 @@ pub enum OpenError {
     },
     /// The database user lacks a privilege.
     #[error(
-        "user {user} lacks rights on {server}: {why}; make it the owner of the database, or `GRANT CREATE, USAGE ON SCHEMA public TO {user}`"
+        "user {user} lacks privileges on {server}: {why}; make it the owner of the database, or `GRANT CREATE, USAGE ON SCHEMA public TO {user}`"
     )]
     LacksRights {
         /// The server, without a password.

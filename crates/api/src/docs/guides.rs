@@ -26,10 +26,11 @@ macro_rules! guide {
 }
 
 /// Every guide, in the order of the sidebar.
-pub(super) static GUIDES: [Guide; 14] = [
+pub(super) static GUIDES: [Guide; 15] = [
     guide!("api", "Tour of the API"),
     guide!("events", "Sending events"),
     guide!("requests", "One-off requests"),
+    guide!("scheduling", "Schedules"),
     guide!("endpoints", "Endpoints"),
     guide!("policies", "Retry policies"),
     guide!("delivery", "Delivery"),
@@ -246,6 +247,22 @@ mod tests {
                 page.contains(&format!("<a href=\"#{name}\">{name}</a>")),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn every_page_of_the_documentation_is_served() {
+        // An index for the repository, the list that the server generates itself, and a comparison for readers who
+        // have not chosen yet.
+        let not_guides = ["README", "errors", "comparison"];
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        for entry in std::fs::read_dir(docs).expect("the documentation") {
+            let file = entry.expect("an entry").file_name();
+            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".md")) else {
+                continue;
+            };
+            let is_guide = GUIDES.iter().any(|guide| guide.name == name);
+            assert_eq!(is_guide, !not_guides.contains(&name), "{name}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::routes::GROUPS;
 pub(super) fn page() -> String {
     let document = document();
     let mut html = String::from(
-        "<h1>posthaste API</h1><p>JSON over HTTP. Send <code>Authorization: Bearer KEY</code>. Times are RFC 3339 in UTC with milliseconds; durations are strings such as <code>\"250ms\"</code>, <code>\"30s\"</code>, <code>\"2h\"</code>. Unknown fields and parameters are errors. Lists take <code>limit</code> and <code>cursor</code>. Machine-readable description: <a href=\"/openapi.json\">/openapi.json</a>.</p>",
+        "<h1>posthaste API</h1><p>JSON over HTTP. Send <code>Authorization: Bearer KEY</code>. Times are RFC 3339 in UTC with milliseconds; durations are strings such as <code>\"250ms\"</code>, <code>\"30s\"</code>, <code>\"2h\"</code>. Unknown fields and parameters are rejected. Lists accept <code>limit</code> and <code>cursor</code>. Machine-readable description: <a href=\"/openapi.json\">/openapi.json</a>.</p>",
     );
     let mut contents = Vec::new();
     for group in GROUPS {

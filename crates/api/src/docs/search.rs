@@ -79,7 +79,7 @@ pub(super) fn page(query: &str) -> String {
     let found = find(&words);
     match (words.is_empty(), found.is_empty()) {
         (true, _) => html.push_str("<p>Enter one or more words.</p>"),
-        (false, true) => html.push_str("<p>Nothing found. Try fewer or other words.</p>"),
+        (false, true) => html.push_str("<p>No results. Try fewer or different words.</p>"),
         (false, false) => put_results(&mut html, &found, &words),
     }
     Frame {
@@ -165,7 +165,7 @@ mod tests {
                 "{query}: {page}"
             );
         }
-        assert!(page("no-such-word-anywhere").contains("Nothing found"));
+        assert!(page("no-such-word-anywhere").contains("No results"));
         assert!(page("  ").contains("Enter one or more words"));
     }
 

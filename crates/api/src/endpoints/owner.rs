@@ -120,7 +120,7 @@ pub(super) async fn send_again(mut call: Call) -> Result<Response<Body>, Problem
         ConfirmationResult::NoSuchTenant => Err(nothing_to_confirm()),
         ConfirmationResult::TooSoon(at) => {
             let detail = format!(
-                "An address gets one confirmation email per day. The next one can be sent at {at}."
+                "An address gets at most one confirmation email per day. The next one can be sent at {at}."
             );
             Err(Problem::new(Code::RateLimited, detail).after(at.since(now)))
         }

@@ -104,7 +104,7 @@ pub(super) fn open_headers(app: &App, endpoint: &Endpoint) -> Result<Map<String,
         )
         .map_err(|error| Problem::internal(&error))?;
     serde_json::from_slice(&opened)
-        .map_err(|_| Problem::internal(&"the headers of an endpoint are not what was sealed"))
+        .map_err(|_| Problem::internal(&"the encrypted headers of an endpoint cannot be decoded"))
 }
 
 /// Encrypts an endpoint's custom headers.

@@ -153,7 +153,7 @@ pub(crate) fn url() -> Value {
 pub(crate) fn headers() -> Value {
     let headers = json!({
         "type": "object", "maxProperties": MAX_HEADERS,
-        "description": "Custom headers. Headers of HTTP itself and those that posthaste sets are refused.",
+        "description": "Custom headers. Headers that HTTP or posthaste itself sets are rejected.",
         "propertyNames": {"pattern": patterns::HEADER_NAME, "maxLength": MAX_NAME_BYTES},
         "additionalProperties": {"type": "string", "pattern": patterns::HEADER_VALUE, "maxLength": MAX_VALUE_BYTES},
     });

@@ -53,19 +53,19 @@ pub(crate) static GROUP: Group = Group {
             verb: Verb::Post,
             path: "/v1/tenants/{tenant}/events/batch",
             name: "create_events",
-            summary: "Accepts up to 1,000 events, all or none. A plain list is also accepted. The headers `traceparent` and `tracestate` apply to all events.",
+            summary: "Accepts up to 1,000 events; either all are accepted or none. The body may also be a plain list of events. The headers `traceparent` and `tracestate` apply to all events.",
             access: Access::TenantKey,
             query: &[],
             request_body: RequestBody::Json("NewEvents"),
             responses: &[
                 success(
                     202,
-                    "All are accepted; for a known idempotency key the existing event is returned.",
+                    "All events are accepted. For a known idempotency key the existing event is returned.",
                     Content::Json("AcceptedEvents"),
                 ),
                 success(
                     200,
-                    "All events existed already.",
+                    "All events were accepted before, with the same idempotency keys.",
                     Content::Json("AcceptedEvents"),
                 ),
             ],

@@ -103,7 +103,7 @@ pub(crate) fn new_request() -> Value {
             "url": described(url(), "The destination. The same rules apply as for the URL of an endpoint."),
             "method": described(nullable(request_method()), "Default `POST`."),
             "headers": headers(),
-            "payload": {"description": "Any JSON value. It is sent byte for byte as it was received."},
+            "payload": {"description": "Any JSON value. It is sent byte for byte as received."},
             "body_base64": body_base64(),
             "content_type": content_type(),
             "deliver_at": {

@@ -145,7 +145,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "resolved_at": nullable_time(),
         "value": number,
         "threshold": number,
-        "current": {"type": ["number", "null"], "description": "The current value of an open alert, if it is known. Of `breaker_tripped`: 1 while the breaker is tripped, 0 when it passes again."},
+        "current": {"type": ["number", "null"], "description": "The current value of an open alert, if it is known. For `breaker_tripped`: 1 while the breaker is tripped, 0 after it has closed."},
         "peak": {"type": ["number", "null"], "description": "The worst value since the alert was raised."},
         "clears_at": {"type": ["string", "null"], "format": "date-time", "description": "The earliest time at which an open alert is resolved, while its value is normal."},
         "clears_when": {"type": ["string", "null"], "description": "The condition under which an open alert is resolved."},

@@ -103,7 +103,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
         ),
         "code": {
             "type": ["string", "null"],
-            "description": "Code of the error if it was refused.",
+            "description": "Code of the error if the request was rejected.",
         },
     }));
     let example = json!({

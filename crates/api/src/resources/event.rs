@@ -181,7 +181,7 @@ fn accepted_event_schema() -> Value {
         "created_at": time(),
         "delivery_count": {
             "type": "integer", "minimum": 0,
-            "description": "Number of deliveries: one for every subscribed endpoint.",
+            "description": "Number of deliveries, one for each subscribed endpoint.",
         },
         "deliveries": {
             "type": "array",

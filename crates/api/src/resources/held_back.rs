@@ -13,10 +13,10 @@ pub fn held_back_text(by: HeldBackBy, limits: Option<&LimitsInForce>) -> String 
         HeldBackBy::RateLimit => ("rate limit", limits.map(rate)),
         HeldBackBy::InFlight => ("in-flight limit", limits.map(at_once)),
         HeldBackBy::Backpressure => (
-            "backpressure: fewer requests because of the receiver's responses",
+            "backpressure because of the receiver's responses",
             limits.map(|limits| format!("{}, {}", rate(limits), at_once(limits))),
         ),
-        HeldBackBy::RetryAfter => ("Retry-After: the receiver asked to wait", None),
+        HeldBackBy::RetryAfter => ("wait requested by the receiver (Retry-After)", None),
         HeldBackBy::Breaker => ("circuit breaker tripped", None),
         HeldBackBy::Paused => ("endpoint paused", None),
         HeldBackBy::Disabled => ("endpoint disabled", None),

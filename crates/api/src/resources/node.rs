@@ -128,7 +128,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
         "shards": integer(),
         "capacity": {
             "type": ["number", "null"],
-            "description": "The part of an equal share of the shards that the node takes, from 0 to 1.",
+            "description": "Part of an equal share of the shards that the node takes, from 0 to 1.",
         },
         "last_heartbeat_at": nullable_time(),
         "heartbeat_age_ms": nullable_integer(),

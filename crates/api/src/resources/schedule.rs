@@ -228,10 +228,10 @@ fn schedule_schema() -> Value {
         "status": {"enum": ScheduleStatus::ALL.map(ScheduleStatus::name)},
         "next_run_at": {"type": ["string", "null"], "format": "date-time", "description": "Null unless the schedule is active."},
         "last_run_at": {"type": ["string", "null"], "format": "date-time", "description": "The time at which the last event or request was created."},
-        "run_count": {"type": "integer", "description": "Number of events or requests created, including those of runs started by hand."},
+        "run_count": {"type": "integer", "description": "Number of events or requests created, including those of runs started manually."},
         "created_at": time(),
         "description": {"type": "string", "description": "The timing in words."},
-        "failed_runs": {"type": "integer", "description": "Number of the last runs, one after the other, of which a delivery failed."},
+        "failed_runs": {"type": "integer", "description": "Number of consecutive failed runs, counted back from the last one. A run fails if one of its deliveries fails or its event is rejected."},
     }));
     for name in ["cron", "every", "at", "event", "request"] {
         shape = optional(name, shape);
@@ -251,7 +251,7 @@ fn schedule_schema() -> Value {
 fn scheduled_event_schema() -> Value {
     let mut shape = object(json!({
         "type": text(),
-        "payload": {"description": "The payload, byte for byte as it was received."},
+        "payload": {"description": "The payload, byte for byte as received."},
         "body_base64": text(),
         "content_type": text(),
         "ordering_key": text(),
@@ -267,7 +267,7 @@ fn scheduled_request_schema() -> Value {
         "url": text(),
         "method": text(),
         "headers": {"type": "object", "additionalProperties": text()},
-        "payload": {"description": "The payload, byte for byte as it was received."},
+        "payload": {"description": "The payload, byte for byte as received."},
         "body_base64": text(),
         "content_type": text(),
         "retry_policy": reference("RetryPolicy"),
@@ -297,7 +297,7 @@ fn run_schema() -> Value {
             "type": "array", "items": text(), "maxItems": MAX_RUN_DELIVERIES,
             "description": format!("The first {MAX_RUN_DELIVERIES} deliveries of the event, as long as they are stored."),
         },
-        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run stands for many missed ones), or the code of the error with which the event was refused."},
+        "reason": {"type": ["string", "null"], "description": "The reason why nothing was created: `previous_unfinished`, `late`, `paused`, `many_missed` (this run represents many missed occurrences), or the code of the error with which the event was rejected."},
     }));
     let example = json!({
         "scheduled_for": "2026-11-20T08:00:00.000Z", "started_at": "2026-11-20T08:00:00.012Z",
@@ -314,7 +314,7 @@ pub(crate) fn overlap_schema() -> Value {
 
 /// The names of [`MissedRuns`].
 pub(crate) fn missed_schema() -> Value {
-    json!({"enum": ["run_once", "skip", "run_all"], "description": "What happens to occurrences at which the server was down or the schedule was paused: the latest of them runs, none, or all (at most 100)."})
+    json!({"enum": ["run_once", "skip", "run_all"], "description": "What happens to occurrences while the server was down or the schedule was paused: the latest of them runs, none, or all (at most 100)."})
 }
 
 /// The schema of the number of runs.

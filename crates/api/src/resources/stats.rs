@@ -214,7 +214,7 @@ fn stats_schema() -> Value {
     let described = |about: &str| described(metric.clone(), about);
     let health = object(json!({
         "retry_ratio": described("Share of deliveries whose first attempt failed and is retried, among those with a first attempt. A replayed delivery counts again."),
-        "dead_letter_ratio": described("Share of deliveries that failed for good, among those that succeeded or failed. Cancelled deliveries are not counted."),
+        "dead_letter_ratio": described("Share of deliveries that failed permanently, among those that succeeded or failed. Cancelled deliveries are not counted."),
         "attempts_per_success": described("Attempts per successful delivery, since its last replay."),
         "second_attempt_success_ratio": described("Share of second attempts that succeeded."),
         "retrying_over_24h": described("Deliveries that have been retrying for more than 24 hours; the same in every window."),
@@ -246,7 +246,7 @@ fn series_schema() -> Value {
         "start": {"type": "string", "format": "date-time", "description": "Start of the bucket."},
         "attempts": count("Attempts made."),
         "succeeded": count("Deliveries that succeeded."),
-        "failed": count("Deliveries that failed for good."),
+        "failed": count("Deliveries that failed permanently."),
         "retries": count("Retries."),
         "retried_deliveries": count("Deliveries whose first attempt failed and is retried."),
         "success_attempts": count("Attempts of the successful deliveries."),

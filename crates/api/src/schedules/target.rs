@@ -99,7 +99,7 @@ fn read_request(
 
 fn refuse_key_and_time(reader: &mut EventParser, event: &ParsedEvent, path: &str) {
     if event.has_idempotency_key() {
-        let message = "is not allowed in a schedule: each occurrence makes exactly one event";
+        let message = "is not allowed in a schedule: each occurrence creates exactly one event";
         reader.wrong(format!("{path}idempotency_key"), message);
     }
     if event.has_due_time() {

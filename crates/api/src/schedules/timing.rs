@@ -137,6 +137,6 @@ pub(super) fn field_of(timing: &ScheduleTiming) -> &'static str {
 /// Returns the message for occurrences that are closer than the limit.
 pub(super) fn too_often(gap: Span, shortest: Span) -> String {
     format!(
-        "runs every {gap}, and the limit shortest_schedule_interval is {shortest}; choose longer intervals, or have the limit changed"
+        "runs every {gap}, and the limit shortest_schedule_interval is {shortest}; choose longer intervals, or ask the operator to change the limit"
     )
 }

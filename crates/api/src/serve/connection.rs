@@ -308,7 +308,7 @@ fn malformed(error: HeadError) -> Problem {
 fn no_slot(limit: ConnectionLimit) -> Problem {
     let detail = match limit {
         ConnectionLimit::Server => {
-            "The server's limit of open connections is reached (`limits.connections`). Nothing was changed; send the request again shortly."
+            "The server's limit of open connections is reached (`limits.connections`). Nothing was changed. Send the request again shortly."
         }
         ConnectionLimit::Peer => {
             "The limit of open connections per address is reached (`limits.connections_per_peer`). Nothing was changed; use fewer connections, or send the request again shortly."

@@ -56,7 +56,7 @@ pub enum DestinationError {
     PlainHttp,
     /// A port of a service that is not meant for webhooks.
     #[error(
-        "port {0} is not allowed; use 443, or a port from 1024 on that no well-known internal service uses and the operator has not closed"
+        "port {0} is not allowed; use 443, or a port from 1024 that is neither used by a well-known internal service nor denied by the operator"
     )]
     Port(u16),
     /// A host name that has a meaning only inside a network.

@@ -117,7 +117,7 @@ impl Rule {
             Some("retry") => Some(RuleAction::Retry { limit }),
             Some("fail") => {
                 if limit.is_some() {
-                    fields.wrong("limit", "goes with \"then\": \"retry\" only");
+                    fields.wrong("limit", "is allowed only with \"then\": \"retry\"");
                 }
                 Some(RuleAction::Fail)
             }

@@ -58,9 +58,7 @@ impl RetryPolicy {
                 "Delays are exact, so deliveries that fail together are retried together".to_owned()
             }
             Jitter::Full => "Each delay is random, from zero to twice its mean".to_owned(),
-            Jitter::Equal => {
-                "Each delay is random, in the upper half of its nominal value".to_owned()
-            }
+            Jitter::Equal => "Each delay is random, within a third of its mean".to_owned(),
             Jitter::Decorrelated => {
                 "Each delay is random, from the shortest delay to three times the previous one"
                     .to_owned()

@@ -130,7 +130,7 @@ pub enum SpanError {
     )]
     Form(String),
     /// The duration exceeds [`MAX_SPAN`].
-    #[error("{0} is too long: durations end at {MAX_SPAN}")]
+    #[error("{0} is too long: the maximum duration is {MAX_SPAN}")]
     TooLong(String),
 }
 

@@ -16,5 +16,5 @@ pub(super) use confirm::{Confirmation, is_confirmed};
 pub(super) use field::{Field, FieldErrors, csrf_field};
 pub(super) use list::{empty_list, pager};
 pub(super) use policy_preview::PolicyPreview;
-pub(super) use time::{duration, time, time_with_ms, to_the_second};
+pub(super) use time::{duration, rounded_duration, time, time_with_ms, to_the_second};
 pub(super) use url::url_text;

@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 use posthaste_charts::format;
+use posthaste_core::time::Span;
 
 /// An API time, such as `2026-01-02T03:04:05.678Z`, shown as date, hours, minutes and seconds.
 pub(crate) fn time(text: &str) -> Markup {
@@ -24,7 +25,12 @@ pub(crate) fn to_the_second(at: &str) -> Markup {
     time(&format!("{seconds}Z"))
 }
 
-/// A duration in words.
+/// A measured duration with at most two significant digits, such as `13 ms` or `6 min`.
+pub(crate) fn rounded_duration(ms: u64) -> String {
+    Span::from_millis(ms).about()
+}
+
+/// A duration in its two largest units, such as `42m 40s`.
 pub(crate) fn duration(ms: u64) -> String {
     format::duration(ms)
 }

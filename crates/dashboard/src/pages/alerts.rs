@@ -15,7 +15,7 @@ use super::form_state::FormState;
 use super::stats::Unit;
 use super::time_input::api_query;
 use crate::components::{
-    BadgeKind, Field, FieldErrors, badge, duration, empty_list, humanize, pager, time,
+    BadgeKind, Field, FieldErrors, badge, empty_list, humanize, pager, rounded_duration, time,
     to_the_second, url_text,
 };
 use crate::page::{Page, PageResult, Tab};
@@ -169,7 +169,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     });
     let cursor = request.query("cursor");
     let page = Page::new(Tab::Alerts, "Alerts")
-        .lead(html! { "Current problems and past ones. You are notified once when an alert is raised and once when it is resolved." });
+        .lead(html! { "Current and past problems. You get one notification when an alert is raised and one when it is resolved." });
     let loaded = match load(&request, &filter, "open", MAX_OPEN, "").await {
         Err(problem) => Err(problem),
         Ok(open) => match load(&request, &filter, "resolved", PER_PAGE, cursor).await {
@@ -212,7 +212,7 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
 fn open_alerts(request: &PageRequest, open: &OpenAlerts) -> Markup {
     html! {
         @if open.groups.is_empty() {
-            p.card { (badge(BadgeKind::Good, "all clear")) " No matching alerts." }
+            p.card { (badge(BadgeKind::Good, "all clear")) " No matching active alerts." }
         } @else {
             (groups_table(request, &open.groups))
             @if open.has_more { p.hint { "Older active alerts are not shown. Use the filter to find them." } }
@@ -234,7 +234,7 @@ pub(super) fn summary(request: &PageRequest, open: &OpenAlerts) -> Markup {
         @if !shown.is_empty() {
             div.titled { h2 { "Alerts" } a href=(request.scope_link("/alerts")) { "All alerts" } }
             (groups_table(request, shown))
-            @if !more.is_empty() || open.has_more { p.hint { "More alerts are active." } }
+            @if !more.is_empty() || open.has_more { p.hint { "There are more active alerts." } }
         }
     }
 }
@@ -272,7 +272,7 @@ fn alert_item(request: &PageRequest, alert: &Alert) -> Markup {
     html! {
         (badge(kind, &title(&alert.name))) " "
         @match (alert.current, alert.peak, alert.threshold) {
-            (_, _, _) if is_passing => { "The breaker passes again. " }
+            (_, _, _) if is_passing => { "The breaker has closed. " }
             (Some(current), Some(peak), Some(threshold)) => {
                 "Now " (value(current)) ", " (peak_name) " " (value(peak)) " (threshold " (value(threshold)) "). "
             }
@@ -281,7 +281,7 @@ fn alert_item(request: &PageRequest, alert: &Alert) -> Markup {
         span.hint {
             "Since " (time(&alert.raised_at)) ". "
             @match (&alert.clears_at, &alert.clears_when) {
-                (Some(at), _) => { "Normal again, clears at " (to_the_second(at)) ". " }
+                (Some(at), _) => { "Back to normal; clears at " (to_the_second(at)) ". " }
                 (None, Some(when)) => { "Clears " (when) ". " }
                 (None, None) => {}
             }
@@ -305,9 +305,9 @@ fn title(name: &str) -> String {
         Ok(AlertName::RetryRatio) => "retry rate".to_owned(),
         Ok(AlertName::DeadLetterRatio) => "dead-letter rate".to_owned(),
         Ok(AlertName::AttemptsPerSuccess) => "attempts per success".to_owned(),
-        Ok(AlertName::SecondAttemptSuccessRatio) => "second attempts".to_owned(),
+        Ok(AlertName::SecondAttemptSuccessRatio) => "second-attempt success rate".to_owned(),
         Ok(AlertName::RetryingOver24h) => "retrying over 24 h".to_owned(),
-        Ok(AlertName::HeldBack) => "limited".to_owned(),
+        Ok(AlertName::HeldBack) => "held back by a limit".to_owned(),
         Ok(AlertName::HeldAfterFaults) => "held after internal errors".to_owned(),
         Ok(AlertName::NotificationsStuck) => "notifications stuck".to_owned(),
         Ok(
@@ -331,7 +331,7 @@ fn value_text(name: &str, value: f64) -> String {
     match name.parse::<AlertName>().map(AlertName::measure) {
         Ok(Measure::Ratio) => Unit::Share.write(value),
         Ok(Measure::Factor) => Unit::Number.write(value),
-        Ok(Measure::Seconds) => duration((value.max(0.0) * 1_000.0) as u64),
+        Ok(Measure::Seconds) => rounded_duration((value.max(0.0) * 1_000.0) as u64),
         Ok(Measure::Count | Measure::Event) | Err(_) => Unit::Count.write(value),
     }
 }

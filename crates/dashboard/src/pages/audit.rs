@@ -30,8 +30,9 @@ async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let query = api_query(filter.fields().chain(page), request.now);
     let result: Result<ListPage<AuditEntry>, Problem> =
         request.get(&format!("/v1/audit{query}")).await;
-    let page = Page::new(Tab::Audit, "Audit log")
-        .lead(html! { "Changes by people, API clients and posthaste itself, with their outcome." });
+    let page = Page::new(Tab::Audit, "Audit log").lead(
+        html! { "Changes made by users, API clients and posthaste itself, with their outcome." },
+    );
     let listed = match result {
         Ok(listed) => listed,
         Err(problem) if problem.errors.is_some() => {

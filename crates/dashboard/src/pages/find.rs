@@ -103,14 +103,14 @@ impl Results {
             }
         };
         let body: Markup = html! {
-            @if is_empty { (empty_list("Nothing found.")) }
+            @if is_empty { (empty_list("No results.")) }
             (group("Tenants", &self.tenants))
             (group("Endpoints", &self.endpoints))
             (group("Events and deliveries", &self.others))
             @for hint in &self.hints { p.hint { (hint) } }
             p.hint {
-                "Find takes a tenant's id or name, a part of an endpoint's URL, an event type, an id, or the beginning of the id of "
-                "a delivery or event with at least " (MIN_ID_CHARS) " characters after its prefix."
+                "Search by tenant id or name, part of an endpoint URL, event type, or id. For deliveries and events, the first "
+                (MIN_ID_CHARS) " characters of the id after its prefix are enough."
             }
         };
         let page = Page::new(Tab::None, format!("Results for “{text}”"));
@@ -124,7 +124,7 @@ async fn find_in_server(request: PageRequest) -> Result<PageResult, Problem> {
     let mut results = Results::default();
     if let Query::Id(id) = &query {
         if id.starts_with("rpl_") {
-            let hint = "Open the replay's tenant first, then select Replays.";
+            let hint = "To find a replay, open its tenant and then Replays.";
             results.hints.push(hint.to_owned());
             return Ok(results.answer(text));
         }
@@ -206,7 +206,7 @@ async fn find_tenants(
     .await?;
     if !is_complete || compared > newest.len() {
         results.hints.push(format!(
-            "Endpoints, types and ids were looked up in the {} newest tenants. Open a tenant to search in it.",
+            "Only the {} newest tenants were searched for endpoints, event types and ids. To search another tenant, open it first.",
             newest.len()
         ));
     }

@@ -79,7 +79,7 @@ fn table(request: &PageRequest, keys: &[ApiKey]) -> Markup {
 }
 
 fn form(request: &PageRequest, name: &str, errors: &FieldErrors) -> Markup {
-    let hint = "For example the application that uses it.";
+    let hint = "For example the name of the application that uses it.";
     let name = Field::new("name", "Name", hint, name, errors);
     html! {
         div.card {
@@ -130,7 +130,7 @@ async fn revoke(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     let link = request.tenant_link("/keys");
     let body = Confirmation {
         subject: html! { code { (request.path_param("key")) } },
-        meaning: html! { p { "Applications that use this key are refused at once, and sessions that were opened with it end. This cannot be undone." } },
+        meaning: html! { p { "Requests with this key are rejected immediately, and dashboard sessions that were opened with it end. This cannot be undone." } },
         fields: &[],
         answer: "Revoke key",
         class: "danger",

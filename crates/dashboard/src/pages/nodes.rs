@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use posthaste_api::problem::Problem;
 use posthaste_api::resources::{ListPage, Node, NodeState};
 
-use crate::components::{BadgeKind, badge, duration, time};
+use crate::components::{BadgeKind, badge, rounded_duration, time};
 use crate::page::{Page, PageResult, Tab};
 use crate::page_request::PageRequest;
 use crate::routes::{PageHandler, Route, page_route};
@@ -14,7 +14,7 @@ pub(super) const PAGES: &[Route<PageHandler>] = &[page_route!(Server, "/nodes", 
 async fn show(request: PageRequest) -> Result<PageResult, Problem> {
     let nodes: ListPage<Node> = request.get("/v1/nodes").await?;
     Ok(Page::new(Tab::Nodes, "Nodes")
-        .lead(html! { "The processes that serve the API and send deliveries. Each endpoint belongs to a shard, and one node sends for each shard." })
+        .lead(html! { "The processes that serve the API and send deliveries. Each endpoint belongs to a shard, and each shard is owned by one node, which sends its deliveries." })
         .live("nodes", table(&nodes.data))
         .into())
 }
@@ -46,7 +46,7 @@ fn state(node: &Node) -> Markup {
         NodeState::Ok => badge(BadgeKind::Good, "ok"),
         NodeState::Slow => html! {
             (badge(BadgeKind::Warning, "slow"))
-            div.hint { "Slow round trips to the database: takes " (percent(node.capacity)) " of an equal share of the shards." }
+            div.hint { "Slow round trips to the database. Owns " (percent(node.capacity)) " of an equal share of the shards." }
         },
         NodeState::Silent => html! {
             (badge(BadgeKind::Bad, "silent"))
@@ -78,15 +78,21 @@ fn in_steps(ms: u64) -> String {
         101..=1_000 => 100,
         _ => 500,
     };
-    duration(ms.div_ceil(step) * step)
+    rounded_duration(ms.div_ceil(step) * step)
 }
 
 /// Returns an offset. Offsets below a second are normal.
 fn offset(ms: i64) -> String {
     match ms {
         -999..=999 => "under 1 s".to_owned(),
-        ms if ms > 0 => format!("{} ahead", duration(ms.unsigned_abs() / 1_000 * 1_000)),
-        ms => format!("{} behind", duration(ms.unsigned_abs() / 1_000 * 1_000)),
+        ms if ms > 0 => format!(
+            "{} ahead",
+            rounded_duration(ms.unsigned_abs() / 1_000 * 1_000)
+        ),
+        ms => format!(
+            "{} behind",
+            rounded_duration(ms.unsigned_abs() / 1_000 * 1_000)
+        ),
     }
 }
 
@@ -101,9 +107,9 @@ mod tests {
     #[test]
     fn round_trips_and_offsets_are_rounded() {
         assert_eq!(in_steps(3), "under 10 ms");
-        assert_eq!(in_steps(1_201), duration(1_500));
+        assert_eq!(in_steps(1_201), "1.5 s");
         assert_eq!(offset(-20), "under 1 s");
-        assert_eq!(offset(61_234), format!("{} ahead", duration(61_000)));
+        assert_eq!(offset(61_234), "61 s ahead");
         assert_eq!(percent(Some(0.25)), "25 %");
     }
 }

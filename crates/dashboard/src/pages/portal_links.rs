@@ -65,7 +65,7 @@ fn link_form(request: &PageRequest, lifetime: &str, errors: &FieldErrors) -> Mar
     html! {
         div.card {
             h2 { "Create a portal link" }
-            p { "With a portal link the tenant's people can view and fix their webhooks without a key, until the link expires." }
+            p { "A portal link lets the tenant's users view and fix their webhooks without a key until it expires." }
             form.narrow method="post" action=(request.tenant_link("/portal-link")) {
                 (csrf_field(request))
                 (field.line("text"))
@@ -89,7 +89,7 @@ async fn create(request: PageRequest, form: Form) -> Result<ActionResult, Proble
         Ok(link) => page.static_section(
             "shown",
             html! { div.card {
-                p { "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks, but not its keys or portal links, and cannot send events. Copy it now: it is not shown again. You can revoke it on the page of keys." }
+                p { "Expires " (time(&link.expires_at)) ". Anyone with this link can view and manage the tenant's webhooks, but not its keys or portal links, and cannot send events. Copy it now: it is not shown again. You can revoke it on the Keys page." }
                 p { (copyable(&link.url, "link")) }
                 div.actions { a.button href=(request.tenant_link("/keys")) { "Done" } }
             } },

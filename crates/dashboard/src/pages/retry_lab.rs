@@ -340,7 +340,7 @@ impl SimulationResult {
                 title: &title,
                 description: &description,
                 max_label: &format!("{}/s", format::count(highest as u64)),
-                legend: &[("good", "accepted"), ("bad", "refused or failed")],
+                legend: &[("good", "accepted"), ("bad", "rejected or failed")],
                 left_label: html! { "outage starts" },
                 right_label: html! { (format::duration(end_ms)) " later" },
             },

@@ -8,7 +8,7 @@ use posthaste_api::resources::{HealthState, HealthValue, Stats, StatsBucket, Sta
 use posthaste_charts::format;
 
 use crate::components::chart::{self, ChartText, Marks};
-use crate::components::{BadgeKind, badge, duration, empty_list};
+use crate::components::{BadgeKind, badge, empty_list, rounded_duration};
 
 /// The time range of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub(super) fn cards(
                 &trend(series, |it| (it.failed, finished(it)))))
             (card(&health.attempts_per_success, Unit::Number, "Attempts per success", "attempts per successful delivery",
                 &trend(series, |it| (it.success_attempts, it.succeeded))))
-            (card(&health.second_attempt_success_ratio, Unit::Share, "Second attempts", "of second attempts succeeded",
+            (card(&health.second_attempt_success_ratio, Unit::Share, "Second-attempt success rate", "of second attempts succeeded",
                 &trend(series, |it| (it.second_successes, it.second_attempts))))
             (card(&health.retrying_over_24h, Unit::Count, "Retrying over 24 h", "deliveries, now",
                 &Trend::without_series()))
@@ -276,7 +276,7 @@ fn latency(series: &StatsSeries) -> Markup {
     let slowest: Vec<Option<f64>> = all().map(|it| it.map(|it| it.max)).collect();
     let max = slowest.iter().flatten().copied().fold(0.0, f64::max);
     let (left_label, right_label) = time_labels(series);
-    let max_text = duration(max.ceil() as u64);
+    let max_text = rounded_duration(max.ceil() as u64);
     chart::lines(
         &[("slowest", slowest), ("mean", mean)],
         max,
@@ -399,7 +399,7 @@ mod tests {
         let markup = charts(&series(&[bucket(4, 1), bucket(0, 0)]), TimeRange::Hour).0;
         assert!(markup.contains("4 attempts, 1 succeeded; peak 4 per minute."));
         assert!(markup.contains(">03:04</time>"), "{markup}");
-        assert!(markup.contains("Slowest attempt: 80ms."), "{markup}");
+        assert!(markup.contains("Slowest attempt: 80 ms."), "{markup}");
         let markup = charts(&series(&[bucket(0, 0)]), TimeRange::Day).0;
         assert!(
             markup.contains("No attempts in the last 24 hours."),

@@ -43,7 +43,7 @@ async fn page(
         request.link(&format!("/tenants{query}"))
     };
     let list = match listed.data.is_empty() {
-        true => empty_list("No tenants yet. Create the first one below."),
+        true => empty_list("No tenants yet. Create one below."),
         false => table(request, &listed.data),
     };
     let pager = pager(cursor, listed.next_cursor.as_deref(), link);

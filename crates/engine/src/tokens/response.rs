@@ -86,7 +86,7 @@ fn token(body: &[u8], truncated: bool) -> Result<FetchOutcome, String> {
     };
     let token = text("access_token")?;
     if !text("token_type")?.eq_ignore_ascii_case("bearer") {
-        return Err("has a token of another type than Bearer".to_owned());
+        return Err("has a token of a type other than Bearer".to_owned());
     }
     if token.len() > MAX_TOKEN_BYTES {
         let most = MAX_TOKEN_BYTES / 1_024;
@@ -198,7 +198,7 @@ mod tests {
             (json!({"access_token": "canary"}), "has no \"token_type\""),
             (
                 json!({"access_token": "a", "token_type": "canary"}),
-                "has a token of another type than Bearer",
+                "has a token of a type other than Bearer",
             ),
             (
                 json!({"access_token": long, "token_type": "bearer"}),

@@ -372,11 +372,11 @@ mod tests {
         for (name, subject) in [
             (
                 "alert.raised",
-                "[posthaste] Server: deliveries that could be sent have been waiting for 9 s (t…",
+                "[posthaste] Server: due deliveries have been waiting for 9 s (threshold ?)",
             ),
             (
                 "alert.resolved",
-                "[posthaste] Server: resolved: deliveries wait too long",
+                "[posthaste] Server: resolved: due deliveries are waiting too long",
             ),
         ] {
             let outputs = outputs(name, detail.clone(), &Subject::default());

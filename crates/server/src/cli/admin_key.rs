@@ -22,10 +22,10 @@ Prints a new admin key, once, and revokes all other admin keys. Keys of tenants 
 Stop a server with a SQLite store first. The nodes of a PostgreSQL store may be running.
 An admin key in the configuration (admin_key, POSTHASTE_ADMIN_KEY) is not changed.";
 
-/// The commands for admin keys.
+/// Commands for admin keys.
 #[derive(Debug, Subcommand)]
 pub enum AdminKeyCommand {
-    /// Replace lost admin keys by a new one
+    /// Replace lost admin keys with a new one
     #[command(after_help = RESET_EXAMPLES)]
     Reset(ResetArgs),
 }
@@ -76,7 +76,7 @@ pub fn reset(args: &ResetArgs) -> Result<(), CommandError> {
         return output::print_raw(&format!("{}\n", json!({"key": key, "revoked": revoked})));
     }
     output::print_notice(&format!(
-        "The new admin key, which is not shown again. Earlier admin keys that are revoked: {revoked}.\n"
+        "The new admin key. It is not shown again. Admin keys revoked: {revoked}.\n"
     ));
     output::print_raw(&format!("{key}\n"))?;
     if has_configured_key {

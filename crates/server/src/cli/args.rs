@@ -40,12 +40,12 @@ pub enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
-    /// Run a demo: a server, misbehaving receivers and traffic
+    /// Run a demo: a server, failing receivers and traffic
     Demo(DemoArgs),
     /// Explain or simulate a retry policy
     #[command(arg_required_else_help = true)]
     Policy {
-        /// Command.
+        /// The command.
         #[command(subcommand)]
         command: PolicyCommand,
     },
@@ -57,41 +57,41 @@ pub enum Command {
     BenchRelay,
     /// Send an event, and optionally follow its deliveries
     Send(Box<SendArgs>),
-    /// Send a one-off request to a URL, now or later, and optionally follow it
+    /// Send a one-off request to a URL, now or later, and optionally follow its delivery
     Request(Box<RequestArgs>),
-    /// Run a local receiver that verifies and prints webhooks, and fails on request
+    /// Run a local receiver that verifies and prints webhooks, and can simulate failures
     Listen(ListenArgs),
-    /// The API from a terminal.
+    /// Commands that call the API.
     #[command(flatten)]
     Remote(ApiCommand),
-    /// Back up a SQLite store to a file, also while the server is running
+    /// Back up a SQLite store to a file; the server may be running
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
     /// Copy a SQLite store to PostgreSQL
     #[command(arg_required_else_help = true)]
     Store {
-        /// Command.
+        /// The command.
         #[command(subcommand)]
         command: StoreCommand,
     },
     /// Send a test email
     #[command(arg_required_else_help = true)]
     Mail {
-        /// Command.
+        /// The command.
         #[command(subcommand)]
         command: MailCommand,
     },
-    /// Print the SQL of outboxes, and check them
+    /// Print the SQL for an outbox, and check outboxes
     #[command(arg_required_else_help = true)]
     Outbox {
-        /// Command.
+        /// The command.
         #[command(subcommand)]
         command: OutboxCommand,
     },
     /// Replace a lost admin key
     #[command(arg_required_else_help = true)]
     AdminKey {
-        /// Command.
+        /// The command.
         #[command(subcommand)]
         command: AdminKeyCommand,
     },

@@ -36,9 +36,9 @@ Examples:
   posthaste bench --scenario nodes --scenario flat --store postgres://postgres@127.0.0.1:5432/postgres
   posthaste bench --scenario outbox --store postgres://postgres@127.0.0.1:5432/postgres
 
-Without --scenario it runs throughput, lag and door. Build with --release, on a machine with nothing
-else to do. Every event must arrive exactly once at every endpoint; if one does not, it fails and
-says which.";
+Without --scenario it runs throughput, lag and door. Build with --release, and run it on an otherwise
+idle machine. Every event must arrive exactly once at every endpoint; otherwise the benchmark fails
+and names the event.";
 
 /// `bench`.
 #[derive(Debug, Args)]
@@ -84,7 +84,7 @@ pub struct BenchArgs {
     pub only: Option<MeasuredSide>,
 }
 
-/// One of the two processes, for work on the benchmark.
+/// The measured side, for development.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum MeasuredSide {
     /// The raw relay, without store and engine

@@ -16,7 +16,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
-    /// Shell
+    /// Shell to generate the script for
     pub shell: Shell,
 }
 

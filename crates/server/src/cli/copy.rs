@@ -34,10 +34,10 @@ sides are counted; if the counts differ, the exit code is 1. --verify only compa
 Secrets stay encrypted with the same master key, which every node needs: set POSTHASTE_MASTER_KEY
 or master_key_file on each, or store the keys in the database with --place-key.";
 
-/// Ways to treat a store.
+/// Commands for stores.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Copy a SQLite file to a PostgreSQL database
+    /// Copy a SQLite store to a PostgreSQL database
     #[command(after_help = COPY_EXAMPLES)]
     Copy(CopyArgs),
 }

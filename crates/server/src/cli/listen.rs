@@ -72,13 +72,13 @@ pub struct ListenArgs {
     /// another option are not forwarded
     #[arg(long, value_name = "URL", value_parser = forward_url)]
     pub forward: Option<BaseUrl>,
-    /// Fail randomly this often, such as 30%
+    /// Share of requests to fail at random, such as 30%
     #[arg(long, value_name = "RATE%", group = "failing", value_parser = percent)]
     pub fail: Option<f64>,
     /// Fail the first N attempts of each delivery
     #[arg(long, value_name = "COUNT", group = "failing")]
     pub first: Option<u32>,
-    /// Accept this many requests per second, and respond 429 to the rest
+    /// Accept this many requests per second, and respond with 429 to the rest
     #[arg(long, value_name = "RATE", group = "failing", value_parser = per_second)]
     pub rate: Option<u32>,
     /// Status of failures [default: 503]; without another option that limits failures, all requests fail
@@ -87,13 +87,13 @@ pub struct ListenArgs {
     /// Send Retry-After with this duration when failing
     #[arg(long, value_name = "DURATION", conflicts_with = "hang", value_parser = span_up_to(MAX_DELAY))]
     pub retry_after: Option<Span>,
-    /// Never respond when failing; without another option that limits failures, to no request
+    /// Do not respond when failing; without another option that limits failures, no request gets a response
     #[arg(long, conflicts_with = "status")]
     pub hang: bool,
-    /// Delay every response by this long
+    /// Delay of every response
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub delay: Span,
-    /// Refuse connections for this long after the start
+    /// Refuse connections for this duration after the start
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = span_up_to(MAX_DELAY))]
     pub down: Span,
     /// Random seed
@@ -388,7 +388,7 @@ fn summary(totals: RequestTotals, as_json: bool) -> String {
     }
     let checked = match verified + refused {
         0 => String::new(),
-        _ => format!("; {verified} verified, {refused} not"),
+        _ => format!("; {verified} verified, {refused} not verified"),
     };
     format!("\n{requests} requests: {succeeded} accepted, {failed} failed{checked}\n")
 }

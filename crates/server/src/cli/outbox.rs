@@ -26,7 +26,7 @@ Examples:
   posthaste outbox check --config posthaste.toml
   posthaste outbox check orders --config posthaste.toml --json
 
-It changes nothing. The server may be running.
+The check changes nothing, and the server may be running.
 
 Exit codes: 0 every outbox can be read, 1 one cannot, 2 wrong usage or configuration.";
 

@@ -57,7 +57,7 @@ async fn serve(settings: NodeSettings) -> Result<(), CommandError> {
     let mut node = Node::start(settings).await?;
     if let Some(key) = node.take_first_admin_key() {
         output::print_notice(&format!(
-            "First start. The admin key, which is not shown again:\n\n    {key}\n\nSet POSTHASTE_KEY to it for the other commands. To open the dashboard, sign in with it: http://{}/dashboard\n",
+            "First start. The admin key, which is shown only once:\n\n    {key}\n\nSet POSTHASTE_KEY to it for the other commands. To open the dashboard, sign in with it: http://{}/dashboard\n",
             node.address()
         ));
     }

@@ -75,7 +75,7 @@ fn read_name(text: &str) -> Result<String, String> {
     match fits {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "must be 1 to {MAX_OUTBOX_NAME_CHARS} small letters, digits, - and _"
+            "must be 1 to {MAX_OUTBOX_NAME_CHARS} lower-case letters, digits, - and _"
         )),
     }
 }
@@ -112,7 +112,7 @@ impl Config {
                 error.add(
                     format!("outbox[{index}].name"),
                     format!(
-                        "is \"{}\", which another outbox has: names must differ",
+                        "is \"{}\", the name of another outbox: names must be unique",
                         outbox.name
                     ),
                 );

@@ -31,7 +31,7 @@ pub(super) fn read(plans: &mut BTreeMap<String, Limits>, fields: &mut Fields<'_,
         return fields.wrong("plans", message);
     };
     if named.len() > MAX_PLANS {
-        let message = format!("has {} plans; there may be {MAX_PLANS}", named.len());
+        let message = format!("has {} plans; the maximum is {MAX_PLANS}", named.len());
         return fields.wrong("plans", message);
     }
     for (name, document) in named {

@@ -247,7 +247,7 @@ impl Transition {
                         format!("breaker tripped after {consecutive_failures} consecutive failures")
                     }
                     TripReason::FailureRatio => {
-                        "breaker tripped: half of the recent attempts failed".to_owned()
+                        "breaker tripped: at least half of the recent attempts failed".to_owned()
                     }
                     TripReason::Refusals => {
                         "breaker tripped: too many deliveries in a row were rejected".to_owned()
@@ -256,7 +256,7 @@ impl Transition {
                         "breaker tripped: too many deliveries failed".to_owned()
                     }
                 };
-                format!("{cause}; {}, none is lost", held_deliveries(*held))
+                format!("{cause}; {}, none are lost", held_deliveries(*held))
             }
             TransitionKind::ProbeFailed { next_in, held } => format!(
                 "probe failed, next one in {}; {}",

@@ -90,7 +90,7 @@ fn a_trip_names_the_number_of_held_deliveries() {
     let states = vec![quiet(), with(tripped(105_000))];
     assert_eq!(
         messages(states),
-        "breaker tripped after 20 consecutive failures; 37 deliveries are held, none is lost"
+        "breaker tripped after 20 consecutive failures; 37 deliveries are held, none are lost"
     );
     // The probe may be in flight already in the first snapshot after the trip.
     assert_eq!(kinds(vec![quiet(), with(PROBING)]), ["trip"]);

@@ -27,7 +27,7 @@ pub enum StartError {
     Vault(#[from] VaultError),
     /// The nodes on this store use a master key that this node was not given.
     #[error(
-        "this database contains data encrypted with {}, which this node does not have: set the same POSTHASTE_MASTER_KEY (or --master-key-file) on every node",
+        "this database contains data encrypted with {}, which is not configured on this node: set the same POSTHASTE_MASTER_KEY (or --master-key-file) on every node",
         in_use.map_or("a master key".to_owned(), |id| format!("the master key {id}"))
     )]
     NoMasterKey {

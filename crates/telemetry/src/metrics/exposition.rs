@@ -72,7 +72,7 @@ fn counters(metrics: &Metrics) -> Vec<Metric> {
         ),
         Metric::counters(
             "posthaste_deliveries_total",
-            "Deliveries that ended on this node, by final status. Operational events are counted only if they were cancelled.",
+            "Deliveries that this node finished, by final status. Operational events are counted only if they were cancelled.",
             "status",
             [
                 ("succeeded", metrics.succeeded.load(Relaxed)),
@@ -118,7 +118,7 @@ fn of_this_node(gauges: &Gauges) -> Vec<Metric> {
     let mut metrics = vec![
         Metric::gauge(
             "posthaste_in_flight",
-            "Attempts of this node in progress.",
+            "Attempts in flight on this node.",
             gauges.in_flight,
         ),
         Metric::gauge(

@@ -37,7 +37,7 @@ impl ScheduleCounters {
         [
             Metric {
                 name: "posthaste_schedule_runs_total",
-                help: "Runs of schedules that this node has decided about, by outcome: created an event, skipped because of the previous run or a refusal, or missed.",
+                help: "Runs of schedules handled by this node, by outcome: created an event, skipped because the previous run was unfinished or the event was rejected, or missed.",
                 values: Values::Counter(runs.into()),
             },
             Metric::histogram(

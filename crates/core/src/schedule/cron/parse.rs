@@ -139,7 +139,7 @@ fn wrong_count(count: usize) -> CronError {
     let reason = match count {
         0 => format!("is empty; {form}"),
         1 => format!("has only one field; {form}"),
-        7 => format!("has 7 fields; a year is not supported: use ends_at, and {form}"),
+        7 => format!("has 7 fields; a year is not supported: use ends_at and {form}"),
         count => format!("has {count} fields; {form}"),
     };
     whole(reason)

@@ -56,7 +56,7 @@ pub(super) fn advice(
         Some(FailureKind::Http) => http_advice(status),
         Some(FailureKind::Timeout) => (
             FixableBy::Receiver,
-            "it responded too slowly. It should respond first and process the event afterwards. You can also raise the endpoint's timeout.",
+            "it responded too slowly. It should respond before it processes the event. You can also raise the endpoint's timeout.",
         ),
         Some(FailureKind::Dns) => (
             FixableBy::EndpointSettings,

@@ -89,7 +89,9 @@ fn list(
 
 fn empty_list_text(filters: &Filters, has_older: bool) -> &'static str {
     match (filters.is_set(), has_older) {
-        (_, true) => "No match among the newest deliveries. Older ones may match.",
+        (_, true) => {
+            "No match among the newest deliveries. There may be older matches on the next pages."
+        }
         (true, false) => "No matching deliveries.",
         (false, false) => {
             "No deliveries yet. Each event creates one delivery per subscribed endpoint."

@@ -13,7 +13,7 @@ use posthaste_core::delivery::Status;
 use posthaste_core::time::Timestamp;
 
 use super::status_text;
-use crate::components::{BadgeKind, badge, duration, time, time_with_ms};
+use crate::components::{BadgeKind, badge, duration, rounded_duration, time, time_with_ms};
 
 /// Maximum number of attempts in the table; the newest are shown.
 const MAX_SHOWN: usize = 100;
@@ -119,9 +119,9 @@ fn description(past: &[Attempt], expected: usize) -> String {
         parts.push(format!("attempt {}: {}", attempt.number, outcome(attempt)));
     }
     parts.push(match expected {
-        0 => "none scheduled".to_owned(),
-        1 => "1 more possible".to_owned(),
-        count => format!("{count} more possible"),
+        0 => "no more attempts".to_owned(),
+        1 => "up to 1 more attempt".to_owned(),
+        count => format!("up to {count} more attempts"),
     });
     format!("{}. The tables below have the same data.", parts.join("; "))
 }
@@ -197,7 +197,7 @@ pub(super) fn past_table(delivery: &Delivery, content_type: &str) -> Markup {
 fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
     html! {
         tr {
-            th.number scope="row" { span.unseen { "Attempt " } (attempt.number) }
+            th.number scope="row" { span.only-narrow { "Attempt " } (attempt.number) }
             td data-label="Started" { (time_with_ms(&attempt.started_at)) }
             td data-label="Outcome" {
                 @match attempt.error_kind {
@@ -210,8 +210,8 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
                 @match attempt.status_code { Some(code) => (code), None => "none" }
             }
             td.number data-label="Duration" { (latency(attempt.latency_ms)) }
-            td data-label="Trigger" { (status_text::trigger_text(attempt.trigger)) }
-            td data-label="Result" { (consequence(attempt, delivery)) }
+            td.terms data-label="Trigger" { (status_text::trigger_text(attempt.trigger)) }
+            td.terms data-label="Result" { (consequence(attempt, delivery)) }
         }
     }
 }
@@ -219,8 +219,8 @@ fn row(attempt: &Attempt, delivery: &Delivery) -> Markup {
 /// The duration of an attempt.
 fn latency(ms: u64) -> String {
     match ms {
-        0 => "<1ms".to_owned(),
-        ms => duration(ms),
+        0 => "<1 ms".to_owned(),
+        ms => rounded_duration(ms),
     }
 }
 
@@ -235,7 +235,7 @@ fn consequence(attempt: &Attempt, delivery: &Delivery) -> Markup {
         @else if let Some(at) = &attempt.next_attempt_at {
             "next attempt at " (time(at))
             @if let Some(wait_ms) = attempt.retry_after_ms {
-                " (Retry-After: " (duration(wait_ms)) ")"
+                " (Retry-After: " (rounded_duration(wait_ms)) ")"
             }
         }
         @else if is_last && delivery.status == Status::Failed { (status_text::dead_reason_text(delivery.reason)) }
@@ -347,7 +347,7 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
             tbody {
                 @for upcoming in delivery.timeline.iter().take(MAX_SHOWN) {
                     tr {
-                        th.number scope="row" { span.unseen { "Attempt " } (upcoming.number) }
+                        th.number scope="row" { span.only-narrow { "Attempt " } (upcoming.number) }
                         td data-label="Earliest" { (at(&upcoming.earliest_at)) }
                         td data-label="Expected" { (at(&upcoming.expected_at)) }
                         td data-label="Latest" {
@@ -359,10 +359,10 @@ pub(super) fn expected_table(delivery: &Delivery, now: Timestamp) -> Markup {
             }
         }
         p.hint {
-            @if left_out > 0 { (count(left_out as u64)) " more are possible. " }
+            @if left_out > 0 { "Up to " (count(left_out as u64)) " more attempts are not shown. " }
             @if origin != TimeOrigin::Due { "Times are relative to the first of these attempts. " }
             "No retry is scheduled after " (time(&delivery.give_up_at))
-            ". If the delivery is still held back then, its retry policy decides: it is sent late, or it fails as expired."
+            ". If the delivery is still held back then, it is sent late or fails as expired, depending on its retry policy."
         }
     }
 }
@@ -394,7 +394,7 @@ mod tests {
         assert!(
             chart
                 .description
-                .contains("attempt 3: 503; 2 more possible")
+                .contains("attempt 3: 503; up to 2 more attempts")
         );
     }
 
@@ -441,7 +441,7 @@ mod tests {
             // One chart for past attempts, one for expected attempts.
             assert_eq!(drawn.len(), 2, "{status}");
             assert!(drawn[1].contains(text), "{}", drawn[1]);
-            assert!(drawn[1].contains("3 more possible"), "{}", drawn[1]);
+            assert!(drawn[1].contains("up to 3 more attempts"), "{}", drawn[1]);
         }
     }
 
@@ -484,7 +484,10 @@ mod tests {
         assert!(markup.contains("id=\"attempt-1000\""), "{markup}");
         let markup = expected_table(&delivery, NOW).0;
         assert_eq!(markup.matches("<tr>").count(), MAX_SHOWN + 1);
-        assert!(markup.contains("900 more are possible."), "{markup}");
+        assert!(
+            markup.contains("Up to 900 more attempts are not shown."),
+            "{markup}"
+        );
         let described = charts(&delivery, NOW)[0].description.clone();
         assert!(
             described.starts_with("988 attempts before; attempt 989: 503"),
@@ -512,7 +515,7 @@ mod tests {
             markup.contains("<dt>posthaste-attempt</dt><dd>3</dd>"),
             "{markup}"
         );
-        assert!(markup.contains("(Retry-After: 2s)"), "{markup}");
+        assert!(markup.contains("(Retry-After: 2 s)"), "{markup}");
         assert!(!markup.contains("<script>"), "{markup}");
     }
 }

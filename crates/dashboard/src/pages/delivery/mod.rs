@@ -125,7 +125,7 @@ fn status_section(
             @match possible_action(delivery, endpoint) {
                 PossibleAction::None => {}
                 PossibleAction::EnableEndpoint => p.hint {
-                    "The endpoint is disabled: " a href=(endpoint_link) { "enable it" } " before you retry."
+                    "The endpoint is disabled. " a href=(endpoint_link) { "Enable it" } " before you retry."
                 }
                 PossibleAction::EndpointDeleted => p.hint { "The endpoint was deleted, so this delivery cannot be sent." }
                 PossibleAction::SendAgain => form.act method="post" action=(link("/retry")) data-ask="This delivery succeeded. Send it again?" {
@@ -175,7 +175,7 @@ fn possible_action(delivery: &Delivery, endpoint: &EndpointSummary) -> PossibleA
 
 fn cancel_form(request: &PageRequest, link: &str) -> Markup {
     html! {
-        form.act method="post" action=(link) data-ask="Cancel this delivery? Nothing more is sent." {
+        form.act method="post" action=(link) data-ask="Cancel this delivery? No more attempts are made." {
             (csrf_field(request))
             button.danger type="submit" { "Cancel delivery" }
         }

@@ -61,7 +61,7 @@ pub(super) fn summary(
     health: Option<&EndpointHealth>,
     now: Timestamp,
 ) -> Markup {
-    let attempts = attempts(delivery.attempt_count);
+    let attempts = after_attempts(delivery.attempt_count);
     let last_error = delivery.last_error.as_ref();
     let last_error = last_error.map(|error| without_full_stop(&error.detail));
     let remaining = delivery
@@ -87,28 +87,28 @@ pub(super) fn summary(
         Status::Retrying => html! {
             "Failed " (times(delivery.attempt_count)) @if let Some(error) = last_error { ", last error: " (error) }
             ". Next attempt at " (time_or_unknown(&delivery.next_attempt_at))
-            @if remaining > 0 { ", then up to " (times(remaining)) " more before " (time(&delivery.give_up_at)) }
-            @else { " (the last one)" }
+            @if remaining > 0 { ", then up to " (more_attempts(remaining)) " until " (time(&delivery.give_up_at)) }
+            @else { " (the last attempt)" }
             "."
         },
         Status::Held if delivery.is_held_after_faults() => html! {
-            "Held after " (attempts) ": repeated internal errors prevented sending; see "
-            "posthaste's log. An operator must retry or cancel it."
+            "Held " (attempts) ": repeated internal errors prevented sending. The log of the server has the cause. "
+            "An operator must retry or cancel the delivery."
         },
         Status::Held => html! {
-            "Held after " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
+            "Held " (attempts) ": " (held_reason(endpoint)) ". " (held_until(endpoint))
             @if let Some(at) = probe_at { " The next probe is due at " (to_the_second(at)) "." }
         },
         Status::Succeeded => html! {
             "Delivered at " (time_or_unknown(&delivery.finished_at)) " on attempt " (delivery.attempt_count) "."
         },
         Status::Failed => html! {
-            "Failed at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) ": "
+            "Failed at " (time_or_unknown(&delivery.finished_at)) " " (attempts) ": "
             (dead_reason_text(delivery.reason)) "."
             @if let Some(error) = last_error { " Last error: " (error) "." }
         },
         Status::Cancelled => html! {
-            "Cancelled at " (time_or_unknown(&delivery.finished_at)) " after " (attempts) "."
+            "Cancelled at " (time_or_unknown(&delivery.finished_at)) " " (attempts) "."
         },
     }
 }
@@ -150,7 +150,7 @@ fn held_until(endpoint: &EndpointSummary) -> &'static str {
     match endpoint.status {
         EndpointStatus::Paused => "It is sent after the endpoint is resumed.",
         EndpointStatus::Enabled => "It is sent after a probe succeeds.",
-        EndpointStatus::Disabled | EndpointStatus::Deleted => "It is about to fail.",
+        EndpointStatus::Disabled | EndpointStatus::Deleted => "It will fail shortly.",
     }
 }
 
@@ -196,6 +196,21 @@ pub(in crate::pages) fn attempts(count: u32) -> String {
         0 => "no attempts".to_owned(),
         1 => "1 attempt".to_owned(),
         count => format!("{count} attempts"),
+    }
+}
+
+/// Formats the attempts before an end: `after 3 attempts`, `before the first attempt`.
+fn after_attempts(count: u32) -> String {
+    match count {
+        0 => "before the first attempt".to_owned(),
+        count => format!("after {}", attempts(count)),
+    }
+}
+
+fn more_attempts(count: u32) -> String {
+    match count {
+        1 => "1 more attempt".to_owned(),
+        count => format!("{count} more attempts"),
     }
 }
 
@@ -283,11 +298,16 @@ mod tests {
         assert_eq!(
             summary,
             "Failed 3 times, last error: answered 503. Next attempt at 2026-11-15 12:01:10, \
-             then up to 5 times more before 2026-11-15 13:00:00."
+             then up to 5 more attempts until 2026-11-15 13:00:00."
+        );
+        let (_, summary) = texts(json!({"max_attempts": 5}), EndpointStatus::Enabled);
+        assert!(
+            summary.ends_with("then up to 1 more attempt until 2026-11-15 13:00:00."),
+            "{summary}"
         );
         let (_, summary) = texts(json!({"max_attempts": 4}), EndpointStatus::Enabled);
         assert!(
-            summary.ends_with("2026-11-15 12:01:10 (the last one)."),
+            summary.ends_with("2026-11-15 12:01:10 (the last attempt)."),
             "{summary}"
         );
     }
@@ -319,7 +339,7 @@ mod tests {
         let (_, summary) = texts_at(due, quiet, EndpointStatus::Enabled);
         assert_eq!(
             summary,
-            "The first attempt is due. Held back: Retry-After: the receiver asked to wait, \
+            "The first attempt is due. Held back: wait requested by the receiver (Retry-After), \
              until 2026-11-15 12:05:00."
         );
         let before = Timestamp(1_794_744_068_000);
@@ -339,10 +359,16 @@ mod tests {
         );
         let (disabled, summary) = texts(held.clone(), EndpointStatus::Disabled);
         assert_eq!(disabled, "held: the endpoint is disabled");
-        assert!(summary.contains("about to fail"), "{summary}");
+        assert!(summary.contains("fail shortly"), "{summary}");
         let (paused, summary) = texts(held, EndpointStatus::Paused);
         assert_eq!(paused, "held: the endpoint is paused");
         assert!(summary.contains("resumed"), "{summary}");
+        let first = json!({"status": "held", "next_attempt_at": null, "attempt_count": 0, "last_error": null});
+        let (_, summary) = texts(first, EndpointStatus::Paused);
+        assert!(
+            summary.starts_with("Held before the first attempt: the endpoint is paused."),
+            "{summary}"
+        );
     }
 
     #[test]
@@ -355,7 +381,10 @@ mod tests {
         let (next_step, summary) = texts(held, EndpointStatus::Enabled);
         assert_eq!(next_step, "held: repeated internal errors");
         assert!(!summary.contains("breaker"), "{summary}");
-        assert!(summary.contains("retry or cancel it"), "{summary}");
+        assert!(
+            summary.contains("retry or cancel the delivery"),
+            "{summary}"
+        );
     }
 
     #[test]

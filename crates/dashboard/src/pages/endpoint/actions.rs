@@ -66,7 +66,7 @@ pub(super) async fn disable(request: PageRequest, form: Form) -> Result<ActionRe
     }
     let question = Question {
         title: "Disable the endpoint?",
-        meaning: "Waiting deliveries fail and nothing more is sent. After enabling the endpoint you can replay missed events. To hold deliveries instead, pause the endpoint.",
+        meaning: "Waiting deliveries fail, and no more requests are sent. After you enable the endpoint again, you can replay missed events. To hold deliveries instead, pause the endpoint.",
         answer: "Disable endpoint",
     };
     confirmation(&request, "disable", &question).await
@@ -76,7 +76,7 @@ pub(super) async fn delete(request: PageRequest, form: Form) -> Result<ActionRes
     if !is_confirmed(&form) {
         let question = Question {
             title: "Delete the endpoint?",
-            meaning: "Waiting deliveries fail and nothing more is sent. This cannot be undone. Past deliveries stay visible until their retention period ends.",
+            meaning: "Waiting deliveries fail, and no more requests are sent. This cannot be undone. Past deliveries stay visible until their retention period ends.",
             answer: "Delete endpoint",
         };
         return confirmation(&request, "delete", &question).await;

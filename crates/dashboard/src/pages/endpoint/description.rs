@@ -11,7 +11,7 @@ use posthaste_api::resources::{
 use posthaste_charts::format;
 use posthaste_core::lane::TripReason;
 
-use crate::components::{BadgeKind, badge, to_the_second};
+use crate::components::{BadgeKind, badge, rounded_duration, to_the_second};
 
 /// An endpoint with a lower success ratio counts as failing, regardless of its last attempt.
 const FAILING_BELOW_RATIO: f64 = 0.9;
@@ -132,7 +132,7 @@ pub(in crate::pages) fn success_text(health: &EndpointHealth) -> String {
 
 /// Returns the latency of attempts in words.
 pub(super) fn latency_text(health: &EndpointHealth) -> Option<String> {
-    let ms = |ms: f64| format::duration(ms.ceil() as u64);
+    let ms = |ms: f64| rounded_duration(ms.ceil() as u64);
     let (p50, p99) = (health.latency_ms.p50?, health.latency_ms.p99?);
     Some(format!("p50 {} · p99 {}", ms(p50), ms(p99)))
 }
@@ -256,7 +256,10 @@ pub(super) mod tests {
         let busy =
             health(&json!({"success_ratio": 0.9876, "latency_ms": {"p50": 12.2, "p99": 80.0}}));
         assert_eq!(success_text(&busy), "98.8 %");
-        assert_eq!(latency_text(&busy).as_deref(), Some("p50 13ms · p99 80ms"));
+        assert_eq!(
+            latency_text(&busy).as_deref(),
+            Some("p50 13 ms · p99 80 ms")
+        );
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn failures_section(
     html! {
         h2 { "Recent failures" }
         @if failures.is_empty() && health.consecutive_failures > 0 {
-            p.empty { "The last attempts failed, and their deliveries wait: " a href=(held_link) { "view held deliveries" } "." }
+            p.empty { "The last attempts failed. Their deliveries are waiting: " a href=(held_link) { "view held deliveries" } "." }
         } @else if failures.is_empty() {
             (empty_list("No recent failures."))
         } @else {
@@ -202,14 +202,14 @@ fn failures_section(
                 caption.unseen { "Deliveries that failed or are being retried, newest first" }
                 thead { tr {
                     th scope="col" { "Delivery" } th scope="col" { "Status" } th scope="col" { "Event" }
-                    th scope="col" { "Error" } th scope="col" { "Since" }
+                    th scope="col" { "Error" } th scope="col" { "Accepted" }
                 } }
                 tbody { @for delivery in failures { tr {
                     th scope="row" { a href=(request.tenant_link(&format!("/deliveries/{}", delivery.id))) { code { (delivery.id) } } }
                     td data-label="Status" { (delivery_badge(delivery.status.name())) }
-                    td data-label="Event" { (delivery.event_type) }
+                    td.type data-label="Event" { (delivery.event_type) }
                     td.words data-label="Error" { (error_text(delivery.last_error.as_ref())) }
-                    td data-label="Since" { (time(&delivery.created_at)) }
+                    td data-label="Accepted" { (time(&delivery.created_at)) }
                 } } }
             }
             p { a href=(failed_link) { "View all failed deliveries" } }

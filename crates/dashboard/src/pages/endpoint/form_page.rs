@@ -65,7 +65,7 @@ pub(super) async fn create(request: PageRequest, sent: Form) -> Result<ActionRes
     let link = request.tenant_link(&format!("/endpoints/{}", created.id));
     let body = html! {
         div.card {
-            p { "Matching events are delivered from now on. This is the signing secret:" }
+            p { "New matching events are delivered to this endpoint. Its signing secret is:" }
             (secret_text(&created.secret, created.public_key.as_deref()))
             div.actions { a.button.primary href=(link) { "Open endpoint" } }
         }
@@ -195,7 +195,9 @@ impl FormParts<'_> {
     fn first_fields(&self, sends_email: bool) -> Markup {
         let owner_hint = match sends_email {
             true => "Gets an email when the endpoint fails, will be disabled or recovers.",
-            false => "Contact for problems with this endpoint. This server sends no emails.",
+            false => {
+                "Contact for problems with this endpoint. Email is not configured on this server."
+            }
         };
         html! {
             fieldset {
@@ -223,7 +225,7 @@ impl FormParts<'_> {
         html! {
             fieldset #limits {
                 legend { "Limits" }
-                p.hint { "A limit that keeps the default value follows later changes of the default." }
+                p.hint { "A limit that you leave at its default changes when the default changes." }
                 (self.field("timeout", "Timeout per attempt", &timeout).line("text"))
                 (self.field("max_in_flight", "Max concurrent requests", &in_flight).line("text"))
                 (self.field("per_second", "Max requests per second", &rate).line("text"))

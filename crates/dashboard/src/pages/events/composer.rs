@@ -93,7 +93,7 @@ async fn event_page(
     let is_advanced = ["delay", "ordering_key", "idempotency_key"]
         .iter()
         .any(|name| !values.get(name).is_empty() || errors.message(name).is_some());
-    let hint = "One endpoint gets a test event, whatever it subscribes to. Options below do not apply to it.";
+    let hint = "If you choose one endpoint, it gets a test event regardless of its subscriptions, and the options below do not apply.";
     let body = html! {
         (errors.summary())
         form.card.narrow method="post" action=(request.tenant_link("/events/new")) {
@@ -107,9 +107,9 @@ async fn event_page(
             }
             details #advanced open[is_advanced] {
                 summary { "Options: delay, ordering, idempotency" }
-                (field("delay", "Delay", "A duration, for example 10m. Empty means now.").line("text"))
-                (field("ordering_key", "Ordering key", "Ordered endpoints get events with the same key one after the other.").line("text"))
-                (field("idempotency_key", "Idempotency key", "The same key makes one event, however often it is sent.").line("text"))
+                (field("delay", "Delay", "A duration, for example 10m. Empty means immediately.").line("text"))
+                (field("ordering_key", "Ordering key", "Endpoints with ordered delivery receive events with the same key in order.").line("text"))
+                (field("idempotency_key", "Idempotency key", "Requests with the same key create only one event.").line("text"))
             }
             div.actions {
                 button.primary type="submit" { "Send event" }
@@ -176,7 +176,7 @@ async fn test_page(
         (errors.summary())
         form.card.narrow method="post" action={ (link) "/test" } {
             (csrf_field(request))
-            p.hint { "The event is sent to this endpoint only, whatever it subscribes to." }
+            p.hint { "The event is sent to this endpoint only, regardless of its subscriptions." }
             (field("type", "Event type", "").line("text"))
             (field("payload", "Payload", "JSON. It is sent exactly as typed.").lines(8))
             div.actions {

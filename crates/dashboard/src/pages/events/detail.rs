@@ -65,7 +65,7 @@ fn facts(request: &PageRequest, event: &Event) -> Markup {
                 dt { "Deliveries" } dd { (count(event.delivery_count)) }
             }
             @if !request.is_portal() {
-                div.actions { a.button href=(request.tenant_link(&format!("/events/new{again}"))) { "Send a copy…" } }
+                div.actions { a.button href=(request.tenant_link(&format!("/events/new{again}"))) { "Send again as a new event…" } }
             }
         }
     }
@@ -80,7 +80,7 @@ fn deliveries_section(
     html! {
         h2 { "Deliveries" }
         @if deliveries.data.is_empty() {
-            (empty_list("No deliveries: no endpoint was subscribed to this event type when the event was accepted."))
+            (empty_list("No deliveries. No endpoint was subscribed to this event type when the event was accepted."))
         } @else {
             (table(request, "Deliveries, newest first", &deliveries.data, lookup, TableStyle::ReadOnly))
         }

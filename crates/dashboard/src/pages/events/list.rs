@@ -74,7 +74,9 @@ async fn load(
 fn empty_text(filters: &FormState, has_older: bool) -> &'static str {
     let is_filtered = filters.fields().any(|(_, text)| !text.is_empty());
     match (is_filtered, has_older) {
-        (_, true) => "No match among the newest events. Older ones may match.",
+        (_, true) => {
+            "No match among the newest events. There may be older matches on the next pages."
+        }
         (true, false) => "No matching events.",
         (false, false) => "No events yet.",
     }

@@ -74,7 +74,7 @@ pub(super) fn table(
             (rows(request, shown, server_alerts, "Endpoints that need attention, most severe first"))
             @if !more.is_empty() {
                 details #more-attention {
-                    summary { (more.len()) " more endpoints" }
+                    summary { @if more.len() == 1 { "1 more endpoint" } @else { (more.len()) " more endpoints" } }
                     (rows(request, more, &[], "Further endpoints that need attention"))
                 }
             }

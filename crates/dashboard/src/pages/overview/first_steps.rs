@@ -141,7 +141,7 @@ fn tenant_steps(
         },
         Step {
             is_done: progress > Progress::NoSuccess,
-            what: "See that it was delivered. If it failed, its page says why.",
+            what: "Check that it was delivered. If it failed, the delivery page shows why.",
             page: page("/deliveries", "View deliveries"),
             command: None,
         },
@@ -168,7 +168,7 @@ fn card(steps: &[Step], key: &str) -> Markup {
     html! {
         div.card {
             h2 { "Get started" }
-            @if has_commands { p.hint { "Commands need " (key) " in " code { "$KEY" } "." } }
+            @if has_commands { p.hint { "Set " code { "KEY" } " to " (key) " before you run the commands." } }
             ol.steps { @for (index, step) in steps.iter().enumerate() { (item(step, next == Some(index))) } }
         }
     }

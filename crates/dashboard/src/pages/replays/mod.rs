@@ -160,9 +160,9 @@ fn progress_section(request: &PageRequest, replay: &Replay, outcome: &str) -> Ma
                 @match (&replay.finished_at, replay.status) {
                     (Some(at), ReplayStatus::Cancelled) => { "Stopped at " (time(at)) ". Deliveries that it already started continue." }
                     (Some(at), ReplayStatus::Running | ReplayStatus::Done) => {
-                        "All started at " (time(at)) "."
+                        "All deliveries were started at " (time(at)) "."
                         @if replay.skipped > 0 {
-                            " Deliveries are skipped if they were sent again in the meantime or their endpoint is disabled or deleted."
+                            " Deliveries are skipped if they were already sent again, their payload was removed, or their endpoint is disabled or deleted."
                         }
                     }
                     (None, _) => "The endpoint's limits apply, and new deliveries are sent first.",
@@ -196,7 +196,7 @@ fn facts_section(request: &PageRequest, replay: &Replay, lookup: &EndpointLookup
                 dt { "Replay" } dd { (copyable(&replay.id, "replay id")) }
                 dt { "Started" } dd { (time(&replay.created_at)) }
             }
-            p { a href=(deliveries) { "View matching deliveries" } ", whatever their status now" }
+            p { a href=(deliveries) { "View matching deliveries" } ", in any status" }
             p { a href=(again) { "Use this filter again" } }
         }
     }

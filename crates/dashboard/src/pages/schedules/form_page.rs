@@ -160,7 +160,7 @@ fn name_fields(form: &ScheduleForm, errors: &FieldErrors, is_new: bool) -> Marku
             legend { "Schedule" }
             (field("name", "Name", "", &form.name).line("text"))
             @if is_new {
-                (field("id", "Id", "Letters, digits, -, _ and . Generated if empty; cannot be changed later.", &form.id).line("text"))
+                (field("id", "Id", "1 to 64 letters, digits, hyphens, underscores or dots. Leave empty to generate one. Cannot be changed later.", &form.id).line("text"))
             }
         }
     }
@@ -175,8 +175,8 @@ fn time_fields(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     ];
     html! {
         fieldset {
-            legend { "Times" }
-            (field("kind", "Runs", "Only the field of this choice is used.", &form.kind).choice(&kinds))
+            legend { "Timing" }
+            (field("kind", "Runs", "Only the field for the selected option is used.", &form.kind).choice(&kinds))
             (field("cron", "Cron expression", "Minute, hour, day of month, month, day of week, such as 0 9 * * MON-FRI; or a name such as @daily.", &form.cron).line("text"))
             (zone_field(form, errors))
             (field("every", "Interval", "Such as 15m or 6h; at least 1s.", &form.every).line("text"))
@@ -187,7 +187,7 @@ fn time_fields(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
 
 /// Renders the time zone, with all names as suggestions.
 fn zone_field(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
-    let hint = "IANA name such as Europe/Berlin, for the cron expression.";
+    let hint = "IANA name such as Europe/Berlin. Applies to the cron expression only.";
     let field = Field::new("timezone", "Time zone", hint, &form.timezone, errors);
     html! {
         (field.line_with_choices("zones"))
@@ -202,7 +202,7 @@ fn preview_section(preview: &Preview) -> Markup {
             @match preview {
                 Ok(preview) => {
                     p { strong { (preview.description) } }
-                    @if preview.next.is_empty() { p { "No times left." } }
+                    @if preview.next.is_empty() { p { "No more runs." } }
                     @else { ol.times { @for at in &preview.next { li { (time(at)) } } } }
                 }
                 Err(errors) => { p { (preview_error(errors)) } }
@@ -221,18 +221,18 @@ fn target_fields(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     let field = |name, label, hint, value| Field::new(name, label, hint, value, errors);
     let targets = [
         ("event", "An event, to all subscribed endpoints"),
-        ("request", "A request to one URL"),
+        ("request", "A one-off request to one URL"),
     ];
     let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|name| (name, name));
     html! {
         fieldset {
-            legend { "What each run creates" }
-            (field("target", "Create", "", &form.target).choice(&targets))
+            legend { "Target" }
+            (field("target", "Each run creates", "", &form.target).choice(&targets))
             (field("event_type", "Event type", "For an event, such as report.due.", &form.event_type).line("text"))
             (field("url", "URL", "For a request.", &form.url).line("text"))
             (field("method", "Method", "For a request.", &form.method).choice(&methods))
             (field("headers", "Headers", "For a request, one per line, such as X-Team: billing.", &form.headers).lines(2))
-            (field("payload", "Payload", "JSON. Leave it empty for a request without a body.", &form.payload).lines(4))
+            (field("payload", "Payload", "JSON. Leave empty for a request without a body.", &form.payload).lines(4))
         }
     }
 }
@@ -243,15 +243,15 @@ fn run_fields(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
     let missed = [
         ("run_once", "Run once"),
         ("skip", "Do not run"),
-        ("run_all", "Run all, at most 100"),
+        ("run_all", "Run all (at most 100)"),
     ];
     html! {
         fieldset {
-            legend { "Rules" }
+            legend { "Overlapping and missed runs" }
             (field("overlap", "While the previous run has unfinished deliveries", "", &form.overlap).choice(&overlaps))
-            (field("missed", "Runs missed while the server was down or the schedule was paused", "", &form.missed).choice(&missed))
-            (field("starts_at", "Not before", "In UTC, such as 2026-12-01 00:00.", &form.starts_at).line("text"))
-            (field("ends_at", "Not after", "In UTC.", &form.ends_at).line("text"))
+            (field("missed", "Runs missed because the server was down or the schedule was paused", "", &form.missed).choice(&missed))
+            (field("starts_at", "Start", "No runs before this time, in UTC. For example 2026-12-01 00:00.", &form.starts_at).line("text"))
+            (field("ends_at", "End", "No runs after this time, in UTC.", &form.ends_at).line("text"))
             (field("max_runs", "Maximum number of runs", "", &form.max_runs).line("text"))
         }
     }

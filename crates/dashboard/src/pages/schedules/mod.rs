@@ -68,7 +68,7 @@ async fn show_list(request: PageRequest) -> Result<PageResult, Problem> {
     };
     let new = request.tenant_link("/new-schedule");
     let list = match rows.is_empty() {
-        true => empty_list("No schedules yet. Add one to send events at set times."),
+        true => empty_list("No schedules yet. Add one to create events at set times."),
         false => table(&request, &rows),
     };
     let pager = pager(cursor, listed.next_cursor.as_deref(), link);
@@ -161,13 +161,13 @@ fn state_section(request: &PageRequest, schedule: &Schedule) -> Markup {
         action_button(request, &format!("{link}/{verb}"), class, label)
     };
     let overlap = match schedule.overlap {
-        Overlap::Allow => "runs while the previous run is unfinished",
-        Overlap::Skip => "skips a run while the previous one is unfinished",
+        Overlap::Allow => "run while the previous run is unfinished",
+        Overlap::Skip => "skip a run while the previous one is unfinished",
     };
     let missed = match schedule.missed {
         MissedRuns::RunOnce => "run once",
-        MissedRuns::Skip => "not run",
-        MissedRuns::RunAll => "all run, at most 100",
+        MissedRuns::Skip => "skip",
+        MissedRuns::RunAll => "run all (at most 100)",
     };
     html! {
         div.card {
@@ -238,7 +238,7 @@ fn payload(json: Option<&str>, content_type: Option<&str>) -> Markup {
         @if let Some(json) = json {
             details #payload { summary { "Payload" } pre tabindex="0" { code { (json) } } }
         } @else if let Some(content_type) = content_type {
-            p { "The payload is raw bytes of type " code { (content_type) } "." }
+            p { "Binary payload, content type " code { (content_type) } "." }
         }
     }
 }
@@ -277,7 +277,7 @@ async fn delete(request: PageRequest, form: Form) -> Result<ActionResult, Proble
     let body = html! {
         div.card {
             p { strong { (schedule.name) } }
-            p { "It makes no more events, and its runs are no longer listed. This cannot be undone. Events that it created stay visible until their retention period ends." }
+            p { "It creates no more events, and its list of runs is deleted. This cannot be undone. Events that it created stay visible until their retention period ends." }
             form method="post" action={ (link) "/delete" } {
                 (csrf_field(&request))
                 input type="hidden" name=(CONFIRMED_FIELD) value="yes";

@@ -174,8 +174,8 @@ fn reason_text(reason: &str) -> String {
         "previous_unfinished" => "The previous run had unfinished deliveries.",
         "late" => "The server was down at the time.",
         "paused" => "The schedule was paused at the time.",
-        "many_missed" => "Stands for many missed runs.",
-        code => return format!("The event was refused: {code}."),
+        "many_missed" => "Represents many missed runs.",
+        code => return format!("The event was rejected: {code}."),
     };
     words.to_owned()
 }

@@ -137,7 +137,7 @@ impl FormFields<'_> {
         }
         let hint = match plans.is_empty() {
             true => "The configuration has no plans.",
-            false => "Sets the limits below that are empty.",
+            false => "Sets the limits that are empty below.",
         };
         self.field("plan", "Plan", hint).choice(&choices)
     }
@@ -146,7 +146,7 @@ impl FormFields<'_> {
         html! {
             fieldset {
                 legend { "Limits" }
-                p.hint { "Empty means the limit of the plan, or else of the server. A tenant's key cannot change plan and limits." }
+                p.hint { "If empty, the plan's limit applies, or the server's if the plan sets none. Only an admin key can change plan and limits." }
                 div.pairs { @for (name, label) in LIMITS {
                     @let hint = self.limit_hint(name);
                     (self.field(name, label, &hint).line("text"))
@@ -191,7 +191,7 @@ impl FormFields<'_> {
         );
         html! {
             fieldset {
-                legend { "Limits of endpoints that set none" }
+                legend { "Default limits of endpoints" }
                 (self.field("timeout", "Timeout per attempt", &timeout).line("text"))
                 (self.field("max_in_flight", "Max concurrent requests", &in_flight).line("text"))
                 (self.field("per_second", "Max requests per second", &rate).line("text"))
@@ -205,7 +205,7 @@ fn delete_section(request: &PageRequest) -> Markup {
     html! {
         div.card {
             h2 { "Delete the tenant" }
-            p.hint { "Deletes its endpoints and keys. Waiting deliveries fail. This cannot be undone." }
+            p.hint { "Its endpoints and keys are deleted, and waiting deliveries fail. This cannot be undone." }
             div.actions {
                 // Leads to a page that asks for confirmation.
                 (action_button(request, &request.tenant_link("/settings/delete"), "danger", "Delete tenant…"))

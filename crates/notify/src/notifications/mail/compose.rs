@@ -70,7 +70,7 @@ pub fn email_text(email: &PendingEmail, base_url: Option<&str>) -> EmailText {
             true => {
                 format!("{more} more notifications arrived while the last email was sent, and are not listed.\n\n")
             }
-            false => format!("{more} more are not listed in this email.\n\n"),
+            false => format!("{more} more notifications are not listed in this email.\n\n"),
         });
     }
     // Only the operator receives alerts, and only the operator can see all of them.
@@ -257,16 +257,16 @@ impl Group<'_> {
         let (first, last) = (times().min(), times().max());
         let mut facts = vec![match first.zip(last) {
             Some((first, last)) if first != last => {
-                format!("from {} to {}", utc_text(first), utc_text(last))
+                format!("Time: {} to {}", utc_text(first), utc_text(last))
             }
-            Some((at, _)) => format!("at {}", utc_text(at)),
+            Some((at, _)) => format!("Time: {}", utc_text(at)),
             None => String::new(),
         }];
         let endpoint = self.lines[0].endpoint.as_deref();
-        facts.extend(endpoint.map(|id| sanitized(id, MAX_ID_BYTES)));
+        facts.extend(endpoint.map(|id| format!("Endpoint id: {}", sanitized(id, MAX_ID_BYTES))));
         let alert = self.lines.iter().find_map(|line| runbook_alert(line));
         let path = alert.map(runbook::section);
-        facts.extend(path.map(|path| format!("runbook: {}{path}", base_url.unwrap_or_default())));
+        facts.extend(path.map(|path| format!("Runbook: {}{path}", base_url.unwrap_or_default())));
         facts
     }
 
@@ -283,16 +283,18 @@ impl Group<'_> {
             return Vec::new();
         };
         let home = format!("{base_url}/dashboard/t/{tenant}");
-        let mut links = vec![format!("{home}/endpoints/{endpoint}")];
+        let mut links = vec![format!("Endpoint: {home}/endpoints/{endpoint}")];
         let failed =
             |line: &&&EmailLine| NotificationKind::of(line) == NotificationKind::DeliveryFailed;
         if let Some(last) = self.lines.iter().rfind(failed) {
-            links.push(format!("{home}/dead-letters?endpoint={endpoint}"));
+            links.push(format!(
+                "Dead letters: {home}/dead-letters?endpoint={endpoint}"
+            ));
             let example = last.detail.get("delivery_id").and_then(Value::as_str);
             links.extend(
                 example
                     .filter(plain)
-                    .map(|delivery| format!("{home}/deliveries/{delivery}")),
+                    .map(|delivery| format!("Example: {home}/deliveries/{delivery}")),
             );
         }
         links
@@ -372,12 +374,12 @@ mod tests {
             text.text,
             format!(
                 "{first} (timeout 1,000).\n  \
-                 at 2026-11-05 19:04:05 UTC\n  \
-                 ep1\n  \
-                 runbook: {PAGE}/docs/operations#dead_letters_growing\n  \
-                 {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
-                 {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
-                 {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
+                 Time: 2026-11-05 19:04:05 UTC\n  \
+                 Endpoint id: ep1\n  \
+                 Runbook: {PAGE}/docs/operations#dead_letters_growing\n  \
+                 Endpoint: {PAGE}/dashboard/t/acme/endpoints/ep1\n  \
+                 Dead letters: {PAGE}/dashboard/t/acme/dead-letters?endpoint=ep1\n  \
+                 Example: {PAGE}/dashboard/t/acme/deliveries/dlv_1\n\n\
                  -- \nSent by posthaste to ops@example.com, as the owner of an endpoint (owner_email) or the operator \
                  of the server (mail.to).\n"
             )
@@ -427,7 +429,10 @@ mod tests {
         let begin = "  2026-11-05 19:04:05 UTC  Endpoint https://ep1";
         assert!(first.starts_with(begin), "{first}");
         assert!(last.ends_with("3 deliveries failed"), "{last}");
-        assert_eq!(*more, "1,234 more are not listed in this email.");
+        assert_eq!(
+            *more,
+            "1,234 more notifications are not listed in this email."
+        );
     }
 
     #[test]
@@ -481,13 +486,13 @@ mod tests {
         again.at = Timestamp(again.at.0 + 60_000);
         let lines = vec![raised, again];
         let linked = email_text(&email(lines.clone()), Some(PAGE)).text;
-        let link = format!("  runbook: {PAGE}/docs/operations#queue_age\n");
+        let link = format!("  Runbook: {PAGE}/docs/operations#queue_age\n");
         assert!(linked.contains(&link), "{linked}");
         let text = email_text(&email(lines), None).text;
         for fact in [
-            "  from 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
-            "  ep1\n",
-            "  runbook: /docs/operations#queue_age\n",
+            "  Time: 2026-11-05 19:04:05 UTC to 2026-11-05 19:05:05 UTC\n",
+            "  Endpoint id: ep1\n",
+            "  Runbook: /docs/operations#queue_age\n",
         ] {
             assert!(text.contains(fact), "no {fact:?} in {text}");
         }

@@ -99,7 +99,7 @@ pub(super) fn describe(lines: &[&EmailLine]) -> String {
     match NotificationKind::of(last) {
         NotificationKind::Disabled => {
             let why = reason_suffix(last, "cause", disable_cause_text);
-            format!("disabled{times}{why}; nothing is sent until it is enabled again")
+            format!("disabled{times}{why}; no requests are sent until it is enabled again")
         }
         NotificationKind::DisableWarning => {
             let why = reason_suffix(last, "cause", disable_cause_text);
@@ -259,18 +259,18 @@ fn alert_meaning(name: AlertName) -> &'static str {
     match name {
         AlertName::RetryRatio => "retry rate too high",
         AlertName::DeadLetterRatio => "dead-letter rate too high",
-        AlertName::AttemptsPerSuccess => "too many attempts per success",
-        AlertName::SecondAttemptSuccessRatio => "too few second attempts succeed",
+        AlertName::AttemptsPerSuccess => "too many attempts per successful delivery",
+        AlertName::SecondAttemptSuccessRatio => "second-attempt success rate too low",
         AlertName::RetryingOver24h => "too many deliveries retrying for over 24 hours",
-        AlertName::DeadLettersGrowing => "dead letters are growing",
+        AlertName::DeadLettersGrowing => "too many dead letters",
         AlertName::BreakerTripped => "endpoint down, deliveries held",
         AlertName::DisableWarning => "endpoint will be disabled if it keeps failing",
         AlertName::EndpointDisabled => "endpoint disabled automatically",
-        AlertName::QueueAge => "deliveries wait too long",
+        AlertName::QueueAge => "due deliveries are waiting too long",
         AlertName::HeldBack => "deliveries held back by a limit for too long",
-        AlertName::StoreSlow => "store writes are slow",
+        AlertName::StoreSlow => "slow store writes",
         AlertName::StoreNearlyFull => "store nearly full",
-        AlertName::NotificationsStuck => "notifications are not sent",
+        AlertName::NotificationsStuck => "notifications are not being sent",
         AlertName::HeldAfterFaults => "deliveries are held after repeated internal errors",
         AlertName::OutboxUnreachable => "an outbox cannot be read",
         AlertName::SchedulesFailing => "schedules keep failing",
@@ -417,7 +417,7 @@ mod tests {
             (
                 "endpoint.disabled",
                 json!({"cause": "gone"}),
-                "disabled: the receiver responded with 410 Gone; nothing is sent until it is enabled again",
+                "disabled: the receiver responded with 410 Gone; no requests are sent until it is enabled again",
             ),
             (
                 "delivery.failed",
@@ -454,7 +454,7 @@ mod tests {
             )
         };
         assert_eq!(topic(&everywhere), "Server");
-        let resolved = "resolved: deliveries wait too long";
+        let resolved = "resolved: due deliveries are waiting too long";
         assert_eq!(describe(&[&everywhere]), resolved);
         for name in AlertName::ALL {
             let text = text_of("alert.resolved", json!({"name": name.name()}));

@@ -57,7 +57,7 @@ pub struct PageArgs {
     /// Maximum number of items
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=250))]
     pub limit: Option<u16>,
-    /// Continue at the cursor of the previous page
+    /// Cursor from the previous page
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
     /// Print all pages
@@ -134,9 +134,9 @@ fn resource(resource: &'static Resource) -> Command {
             if resource.name == EVENTS_NAME {
                 let send = SendArgs::augment_args(Command::new("send"));
                 let batch = BatchArgs::augment_args(Command::new("batch"));
-                command = command
-                    .subcommand(send.about("Send an event"))
-                    .subcommand(batch.about("Send a batch of events, all or none"));
+                command = command.subcommand(send.about("Send an event")).subcommand(
+                    batch.about("Send a batch of events; either all are accepted or none"),
+                );
             }
             command
         }
@@ -184,7 +184,7 @@ fn action(resource: &'static Resource, action: &'static Action, command: Command
         Shape::List(_) => PageArgs::augment_args(command),
         Shape::Replay => {
             let watch = Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue);
-            command.arg(watch.help("Show the progress until it is finished"))
+            command.arg(watch.help("Show progress until it is finished"))
         }
         Shape::Object(_)
         | Shape::Stats

@@ -44,7 +44,7 @@ pub struct RequestArgs {
     /// Custom header, such as "X-Team: billing"; may be repeated
     #[arg(long, value_name = "HEADER", value_parser = checked(OptionKind::Headers))]
     pub header: Vec<String>,
-    /// Send at this time or later; 2h means in two hours
+    /// Send no earlier than this time; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due, conflicts_with = "delay")]
     pub deliver_at: Option<String>,
     /// Send after this delay, such as 10m or 2h
@@ -56,10 +56,10 @@ pub struct RequestArgs {
     /// Timeout of an attempt, 1s to 60s
     #[arg(long, value_name = "DURATION", value_parser = checked(OptionKind::Duration))]
     pub timeout: Option<String>,
-    /// Requests with the same key create one delivery
+    /// Idempotency key: requests with the same key create only one delivery
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// Send in order with other requests of this key to the same origin
+    /// Ordering key: requests with the same key to the same origin are sent in order
     #[arg(long, value_name = "KEY")]
     pub ordering_key: Option<String>,
     /// Follow the delivery until it is finished

@@ -47,16 +47,16 @@ pub struct SendArgs {
     /// Send raw bytes with this content type, instead of JSON
     #[arg(long, value_name = "TYPE")]
     pub content_type: Option<String>,
-    /// Requests with the same key create one event
+    /// Idempotency key: requests with the same key create only one event
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// Deliver at this time or later; 2h means in two hours
+    /// Deliver no earlier than this time; 2h means in two hours
     #[arg(long, value_name = "TIME", value_parser = due)]
     pub deliver_at: Option<String>,
     /// Deliver after this delay, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = delay, conflicts_with = "deliver_at")]
     pub delay: Option<String>,
-    /// Deliver in order with other events of this key
+    /// Ordering key: events with the same key are delivered in order to ordered endpoints
     #[arg(long, value_name = "KEY")]
     pub ordering_key: Option<String>,
     /// Follow the deliveries until they are finished

@@ -216,7 +216,7 @@ pub fn usage(value: &Value) -> String {
         Some(plan) => format!("plan {plan}, which is not in the configuration"),
         None => "no plan".to_owned(),
     };
-    let heads = ["LIMIT", "ALLOWED", "USED", "SAYS", "RESETS AT"];
+    let heads = ["LIMIT", "ALLOWED", "USED", "SOURCE", "RESETS AT"];
     format!("{}\n\n{}", Cell::new(&plan).styled(), table(&heads, &rows))
 }
 
@@ -420,8 +420,8 @@ mod tests {
         assert_eq!(
             plain(&usage(&value)),
             "plan pro\n\n\
-             LIMIT         ALLOWED  USED  SAYS  RESETS AT\n\
-             max attempts        5     2  plan  -\n"
+             LIMIT         ALLOWED  USED  SOURCE  RESETS AT\n\
+             max attempts        5     2  plan    -\n"
         );
         let lost = json!({"plan": "pro", "plan_found": false, "limits": {}});
         assert!(usage(&lost).contains("not in the configuration"));

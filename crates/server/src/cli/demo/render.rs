@@ -41,7 +41,7 @@ pub fn opening(addresses: &DemoAddresses, scenario: &DemoScenario) -> String {
         receivers,
     } = addresses;
     let mut out = format!(
-        "{}: a server, four receivers, and {} events per second. Press Ctrl-C to stop.\n\n",
+        "{}: a server, four receivers and {} events per second. Press Ctrl-C to stop.\n\n",
         styled(STRONG, "posthaste demo"),
         scenario.events_per_second * scenario.speed
     );
@@ -317,7 +317,7 @@ down             0        0         0     0     0  passing           0/s
         assert_eq!(
             strip_str(&text).to_string(),
             "  1:02 flaky   breaker tripped after 20 consecutive
-               failures; 37 deliveries are held, none is
+               failures; 37 deliveries are held, none are
                lost\n"
         );
     }

@@ -15,7 +15,7 @@ use posthaste_core::time::Span;
 
 use crate::cli::value_parsers::{span_up_to, whole};
 
-/// Ways to look at a retry policy.
+/// Commands for retry policies.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Show the time of each attempt, as text, table and chart
@@ -59,7 +59,7 @@ pub struct PolicyArgs {
     pub file: Option<PathBuf>,
 }
 
-/// Format of the output.
+/// Output format.
 #[derive(Debug, Args)]
 pub struct ShapeArgs {
     /// Print JSON
@@ -76,7 +76,7 @@ pub struct ExplainArgs {
     /// Source of the policy.
     #[command(flatten)]
     pub policy: PolicyArgs,
-    /// Format of the output.
+    /// Output format.
     #[command(flatten)]
     pub shape: ShapeArgs,
 }
@@ -113,7 +113,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_hyphen_values = true,
           value_parser = whole(0, u64::MAX))]
     pub seed: u64,
-    /// Format of the output.
+    /// Output format.
     #[command(flatten)]
     pub shape: ShapeArgs,
 }

@@ -36,7 +36,7 @@ fn every_error_in_an_outbox_is_reported_with_its_field() {
         )
         .errors();
     let expected = [
-        ("FILE line 2, outbox[0].name: ", "small letters"),
+        ("FILE line 2, outbox[0].name: ", "lower-case letters"),
         ("FILE line 3, outbox[0].database: ", "PostgreSQL URL"),
         ("FILE line 4, outbox[0].table: ", "name of a table"),
         ("FILE line 5, outbox[0].tenant: ", "must"),

@@ -48,8 +48,8 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
         let page = server.page(path).await;
         // Nothing was measured in the last hour, so the alert clears after the calm time.
         page.says("Retry rate is 25 %")
-            .says("Normal again, clears at")
-            .says("The breaker passes again.")
+            .says("Back to normal; clears at")
+            .says("The breaker has closed.")
             .says("http://127.0.0.1:9999/")
             .says("breaker tripped")
             .says("acme");
@@ -68,7 +68,7 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
     // A tenant sees its own alerts only.
     for path in ["/dashboard/t/acme", "/dashboard/t/acme/alerts"] {
         let page = server.page(path).await;
-        page.says("The breaker passes again.");
+        page.says("The breaker has closed.");
         let html = page.section_html(if path.ends_with("alerts") {
             "open"
         } else {
@@ -77,7 +77,7 @@ async fn alerts_are_shown_on_the_overview_and_on_their_own_page() {
         assert!(!html.contains("retry rate"), "{html}");
     }
     let theirs = server.page_as(&key, "/dashboard/t/other/alerts").await;
-    theirs.assert_no_text("The breaker passes again.");
+    theirs.assert_no_text("The breaker has closed.");
     assert_eq!(server.page_as(&key, "/dashboard/alerts").await.status, 404);
     let wrong = server.page("/dashboard/alerts?since=soon").await;
     assert_eq!(wrong.status, 422);

@@ -177,7 +177,7 @@ async fn a_delivery_page_shows_all_attempts_and_the_payload() {
     assert_eq!(page.status, 200);
     let now = page.section("now");
     assert!(now.contains("Failed once"), "{now}");
-    assert!(now.contains("then up to once more before"), "{now}");
+    assert!(now.contains("then up to 1 more attempt until"), "{now}");
     let attempts = page.section("attempts");
     for words in [
         "Attempt 1",
@@ -254,9 +254,9 @@ async fn a_delivery_of_a_disabled_or_deleted_endpoint_explains_what_to_do_first(
     let disable = format!("{api}/disable");
     server.post(&disable, &json!({})).await.ok(200);
     let seen = server.page(&page).await;
-    seen.says("The endpoint is disabled: enable it before you retry.");
+    seen.says("The endpoint is disabled. Enable it before you retry.");
     assert_eq!(
-        seen.link("enable it"),
+        seen.link("Enable it"),
         format!("{HERE}/endpoints/{endpoint}")
     );
     assert_eq!(server.delete(&api).await.status, 204);
@@ -331,5 +331,5 @@ async fn an_event_page_lists_its_deliveries() {
     let page = server
         .page(&format!("/dashboard/t/quiet/events/{event}"))
         .await;
-    page.says("No deliveries: no endpoint was subscribed");
+    page.says("No deliveries. No endpoint was subscribed");
 }

@@ -97,7 +97,7 @@ async fn events_are_listed_and_filtered() {
     assert!(!wrong.wrong("since").is_empty());
     // A copy begins with the payload of the event.
     let event = server.page(&format!("{list}/{}", ids[1])).await;
-    let copy = server.page(&event.link("Send a copy…")).await;
+    let copy = server.page(&event.link("Send again as a new event…")).await;
     assert_eq!(copy.field("type"), "order.placed");
     assert_eq!(copy.field("payload").trim(), "2");
 }

@@ -49,7 +49,7 @@ async fn an_operator_finds_what_was_typed() {
         "%3Cb%3E",
     ] {
         let none = server.page(&find(text)).await;
-        none.says("Nothing found.");
+        none.says("No results.");
     }
 }
 
@@ -67,7 +67,7 @@ async fn a_tenant_finds_only_its_own() {
     let find = "/dashboard/t/other/find?q=";
     for text in ["orders", "invoice.paid", "acme"] {
         let none = server.page_as(&key, &format!("{find}{text}")).await;
-        none.says("Nothing found.");
+        none.says("No results.");
     }
     let lead = server
         .page_as(&key, &format!("{find}{id}"))

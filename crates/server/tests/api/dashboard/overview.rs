@@ -58,7 +58,7 @@ async fn the_first_steps_stay_until_a_delivery_succeeded() {
     server.endpoint(json!({"url": receiver.url()})).await;
     for path in paths {
         let steps = server.page(path).await.section("start");
-        assert!(steps.contains("See that it was delivered"), "{steps}");
+        assert!(steps.contains("Check that it was delivered"), "{steps}");
         let endpoint = steps.find("Add an endpoint").expect("a step");
         assert!(steps[endpoint..].contains("done"), "{steps}");
     }

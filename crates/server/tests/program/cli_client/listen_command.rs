@@ -143,7 +143,7 @@ fn valid_and_invalid_signatures_are_distinguished() {
 
     assert_eq!(
         receiver.end(),
-        "\n3 requests: 3 accepted, 0 failed; 1 verified, 2 not\n"
+        "\n3 requests: 3 accepted, 0 failed; 1 verified, 2 not verified\n"
     );
 }
 

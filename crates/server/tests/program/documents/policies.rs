@@ -136,6 +136,28 @@ fn every_policy_of_the_document_is_valid() {
     assert!(count >= 3, "the document has lost its policies: {count}");
 }
 
+/// The charts of the documents, and the commands that draw them.
+const CHARTS: [(&str, &str); 2] = [
+    (
+        "docs/images/outage.svg",
+        "policy simulate --pending 10000 --outage 30m --capacity 50/s --rate 50/s --svg -",
+    ),
+    ("docs/images/recommended.svg", "policy explain --svg -"),
+];
+
+#[test]
+fn charts_of_the_documents_are_current() {
+    let folder = folder();
+    for (path, command) in CHARTS {
+        let output = run_in(&folder, &shell_words(command), "");
+        let drawn = String::from_utf8(output.stdout).expect("text");
+        assert!(
+            document(path).trim_end() == drawn.trim_end(),
+            "{path} differs from the output of `posthaste {command}`"
+        );
+    }
+}
+
 #[test]
 fn command_lines_are_split_like_a_shell() {
     let invoked = |line: &str| {

@@ -72,10 +72,7 @@ fn one_delivery_and_no_outage_have_correct_grammar() {
     let text = stdout(run(
         "policy simulate --pending 1 --outage 5s --capacity 50/s",
     ));
-    assert!(
-        text.contains("posthaste delivered the one delivery"),
-        "{text}"
-    );
+    assert!(text.contains("posthaste delivered the delivery"), "{text}");
     assert!(
         !text.contains("all 1 ") && !text.contains("every 1m"),
         "{text}"

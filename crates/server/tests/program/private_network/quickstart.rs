@@ -83,7 +83,13 @@ fn tour(text: &str, heading: &str) -> (String, Terminal) {
     assert_eq!(typed.matches("ph_…").count(), 1, "the key is typed once");
     let output = in_folder(folder.path(), "timeout")
         .args(["--foreground", TIME_LIMIT_S])
-        .args(["bash", "-euo", "pipefail", "-c", &typed.replace("ph_…", &key)])
+        .args([
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            &typed.replace("ph_…", &key),
+        ])
         .output()
         .expect("a shell");
     let printed = String::from_utf8(output.stdout).expect("text");

@@ -219,7 +219,7 @@ async fn exchange(
             })
             .cloned()
             .collect();
-        let why = StoreError::Unavailable("the other node is gone".to_owned());
+        let why = StoreError::Unavailable("the other node has left the cluster".to_owned());
         refuse(&membership.node_rpc, &gone, &why);
     }
     if !polls {

@@ -37,7 +37,7 @@ pub(super) async fn finish(membership: Arc<Membership>, settings: Rc<PostgresSet
     }
     tracing::info!(target: LOG_TARGET,
         required = shared.required_schema.get(), known = FORMAT,
-        "nodes of the earlier version can share the database; this node uses what only the new version knows when they have left"
+        "nodes of the earlier version can still join; features of the new version are enabled when none has run for finish_upgrade_after"
     );
     let mut state = UpgradeState::new(FORMAT, settings.finish_upgrade_after);
     loop {

@@ -349,8 +349,8 @@ impl Checks {
             Err(_) => self.note(
                 "notify",
                 CheckState::Warning,
-                "NOTIFY messages do not arrive, as happens behind a proxy that pools by transaction: new rows wait up to \
-                 a second; name the server itself in `database`",
+                "NOTIFY messages do not arrive, probably because of a proxy with transaction pooling: new rows wait up to \
+                 a second; set `database` to a URL of the server itself",
             ),
         }
         Ok(())

@@ -298,9 +298,9 @@ impl OutboxTable {
         let expected = (accepted.len() as u64, refused.len() as u64);
         if changed != expected {
             return Err(OutboxError(format!(
-                "of {} rows {} were changed: a rule, a trigger or row-level security keeps posthaste from it",
-                expected.0 + expected.1,
-                changed.0 + changed.1
+                "{} of {} rows were changed: a rule, a trigger or row-level security prevents other changes",
+                changed.0 + changed.1,
+                expected.0 + expected.1
             )));
         }
         Ok(())

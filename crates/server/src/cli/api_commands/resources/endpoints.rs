@@ -74,7 +74,7 @@ macro_rules! endpoint_fields {
                 "ordered",
                 "ordered",
                 OptionKind::Bool,
-                "Send deliveries with the same ordering key in order; --ordered=false turns it off",
+                "Send deliveries with the same ordering key in order; --ordered=false disables it",
             ),
             body(
                 "header",
@@ -92,7 +92,7 @@ macro_rules! endpoint_fields {
                 "signature-style",
                 "signature_style",
                 OptionKind::OneOf(&["standard", "github", "stripe"]),
-                "Additional signature besides the standard one",
+                "Signature headers in addition to the standard ones",
             ),
             body(
                 "auth-file",
@@ -197,7 +197,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
         path: "/v1/tenants/{tenant}/endpoints",
         fields: ENDPOINT_CREATE,
         shape: Shape::Object(Some(
-            "give the secret to the receiver, which verifies deliveries with it",
+            "give the secret to the receiver, which uses it to verify deliveries",
         )),
     },
     Action {
@@ -274,7 +274,7 @@ pub(super) static ENDPOINTS: &[Action] = &[
     },
     Action {
         name: "rotate-secret",
-        about: "Rotate the signing secret; the old one stays valid for a while",
+        about: "Rotate the signing secret; the old one stays valid for the overlap",
         examples: &[
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme",
             "posthaste endpoints rotate-secret ep_01jd… --tenant acme --overlap 1h",

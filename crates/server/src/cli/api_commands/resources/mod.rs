@@ -160,7 +160,7 @@ static ALERTS: &[Action] = &[Action {
         ("TENANT", "scope.tenant_id"),
         ("ENDPOINT", "scope.endpoint_id"),
         ("PROBLEM", "message"),
-        ("OVER", "resolved_at"),
+        ("RESOLVED", "resolved_at"),
     ]),
 }];
 
@@ -211,12 +211,12 @@ static AUDIT: &[Action] = &[Action {
         ),
     ],
     shape: Shape::List(&[
-        ("AT", "at"),
-        ("WHO", "actor"),
-        ("DID", "action"),
-        ("TO", "resource"),
+        ("TIME", "at"),
+        ("ACTOR", "actor"),
+        ("ACTION", "action"),
+        ("TARGET", "resource"),
         ("VIA", "via"),
-        ("FROM", "from"),
+        ("ADDRESS", "from"),
         ("OUTCOME", "outcome"),
         ("CODE", "code"),
     ]),

@@ -15,7 +15,7 @@ pub(super) const DISABLE_AFTER: Field = body(
     "disable-after",
     "protection.disable.after",
     OptionKind::DurationOrDefault,
-    "Disable the endpoint after failing for this time, such as 5d",
+    "Disable the endpoint after it has failed for this long, such as 5d",
 );
 
 pub(super) const DISABLE_WARN_BEFORE: Field = body(
@@ -29,5 +29,5 @@ pub(super) const DISABLE_ON_GONE: Field = body(
     "disable-on-gone",
     "protection.disable.on_gone",
     OptionKind::Bool,
-    "Disable the endpoint on the first 410; --disable-on-gone=false turns it off",
+    "Disable the endpoint on the first 410 Gone; --disable-on-gone=false prevents it",
 );

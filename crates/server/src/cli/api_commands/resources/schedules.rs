@@ -8,7 +8,7 @@ const CRON: Field = body(
     "cron",
     "cron",
     OptionKind::Text,
-    "Cron expression of five or six fields, such as '0 9 * * MON-FRI', or a name such as @daily",
+    "Cron expression with five or six fields, such as '0 9 * * MON-FRI', or a name such as @daily",
 );
 const EVERY: Field = body(
     "every",
@@ -20,7 +20,7 @@ const AT: Field = body(
     "at",
     "at",
     OptionKind::List,
-    "Times, such as 2026-12-24T18:00:00Z; may be given several times",
+    "Times, such as 2026-12-24T18:00:00Z; may be repeated",
 );
 const TIMEZONE: Field = body(
     "timezone",
@@ -38,13 +38,13 @@ const STARTS_AT: Field = body(
     "starts-at",
     "starts_at",
     OptionKind::TimeAhead,
-    "Not before this time; 2h means in two hours",
+    "No occurrences before this time; 2h means in two hours",
 );
 const ENDS_AT: Field = body(
     "ends-at",
     "ends_at",
     OptionKind::TimeAhead,
-    "Not after this time; 30d means in 30 days",
+    "No occurrences after this time; 30d means in 30 days",
 );
 const MAX_RUNS: Field = body(
     "max-runs",
@@ -56,13 +56,13 @@ const OVERLAP: Field = body(
     "overlap",
     "overlap",
     OptionKind::OneOf(&["allow", "skip"]),
-    "While the previous run has unfinished deliveries: run, or skip the occurrence",
+    "Behaviour while the previous run has unfinished deliveries: run, or skip the occurrence",
 );
 const MISSED: Field = body(
     "missed",
     "missed",
     OptionKind::OneOf(&["run_once", "skip", "run_all"]),
-    "Occurrences missed while the server was down or the schedule was paused",
+    "Behaviour for occurrences missed while the server was down or the schedule was paused",
 );
 const EVENT_TYPE: Field = body(
     "event-type",
@@ -92,7 +92,7 @@ const HEADER: Field = body(
     "header",
     "request.headers",
     OptionKind::Headers,
-    "A header of the request, such as \"X-Team: billing\"; may be given several times",
+    "Header of the request, such as \"X-Team: billing\"; may be repeated",
 );
 const REQUEST_PAYLOAD: Field = body(
     "request-payload",
@@ -104,7 +104,7 @@ const TIMEOUT: Field = body(
     "timeout",
     "request.timeout",
     OptionKind::Duration,
-    "Time limit of each attempt of the request, 1s to 60s",
+    "Timeout of each attempt of the request, 1s to 60s",
 );
 const RETRY_POLICY: Field = body(
     "retry-policy",
@@ -137,7 +137,7 @@ const SETTINGS: [Field; 18] = [
 
 /// The settings of a new schedule: its id, and all others.
 const NEW: [Field; SETTINGS.len() + 1] = {
-    let mut fields = [positional("id", "ID", "Id; generated if absent"); SETTINGS.len() + 1];
+    let mut fields = [positional("id", "ID", "Id; generated if omitted"); SETTINGS.len() + 1];
     let mut index = 0;
     while index < SETTINGS.len() {
         fields[index + 1] = SETTINGS[index];
@@ -176,7 +176,7 @@ pub(super) static SCHEDULES: &[Action] = &[
             ("NEXT RUN", "next_run_at"),
             ("LAST RUN", "last_run_at"),
             ("RUNS", "run_count"),
-            ("FAILED IN A ROW", "failed_runs"),
+            ("FAILED RUNS", "failed_runs"),
         ]),
     },
     Action {
@@ -205,7 +205,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "preview",
-        about: "Describe times in words, and list the next ones",
+        about: "Describe a timing in words, and list the next occurrences",
         examples: &[
             "posthaste schedules preview '0 9 * * MON-FRI' --timezone Europe/Berlin",
             "posthaste schedules preview --every 90m --count 10 --from 2026-12-01T00:00:00Z",
@@ -217,7 +217,7 @@ pub(super) static SCHEDULES: &[Action] = &[
                 name: "cron",
                 location: Location::Positional("cron", "CRON"),
                 kind: OptionKind::Text,
-                help: "Cron expression of five or six fields, or a name such as @daily",
+                help: "Cron expression with five or six fields, or a name such as @daily",
             },
             EVERY,
             AT,
@@ -226,13 +226,13 @@ pub(super) static SCHEDULES: &[Action] = &[
                 "count",
                 "count",
                 OptionKind::Integer,
-                "Number of times [default: 5]",
+                "Number of occurrences to list [default: 5]",
             ),
             body(
                 "from",
                 "from",
                 OptionKind::TimeAhead,
-                "Times after this time [default: now]; 30d means in 30 days",
+                "List occurrences after this time [default: now]; 30d means in 30 days",
             ),
         ],
         shape: Shape::SchedulePreview,
@@ -248,7 +248,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "pause",
-        about: "Pause a schedule",
+        about: "Pause a schedule; its occurrences are missed until it is resumed",
         examples: &["posthaste schedules pause nightly --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/schedules/{id}/pause",
@@ -266,7 +266,7 @@ pub(super) static SCHEDULES: &[Action] = &[
     },
     Action {
         name: "run",
-        about: "Run a schedule once, now",
+        about: "Run a schedule now, once",
         examples: &["posthaste schedules run nightly --tenant acme"],
         method: Method::POST,
         path: "/v1/tenants/{tenant}/schedules/{id}/run",

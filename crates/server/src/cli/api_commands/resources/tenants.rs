@@ -51,7 +51,7 @@ const TENANT_FIELDS: [Field; 23] = [
         "max-attempts",
         "limits.max_attempts",
         OptionKind::IntegerOrDefault,
-        "Maximum attempts of a retry policy",
+        "Maximum number of attempts in a retry policy",
     ),
     body(
         "retention",
@@ -99,13 +99,13 @@ const TENANT_FIELDS: [Field; 23] = [
         "endpoint-max-in-flight",
         "endpoint_defaults.max_in_flight",
         OptionKind::IntegerOrDefault,
-        "Default maximum of concurrent requests of endpoints",
+        "Default maximum number of concurrent requests of endpoints",
     ),
     body(
         "endpoint-rate",
         "endpoint_defaults.rate_limit.per_second",
         OptionKind::Number,
-        "Default maximum of requests per second of endpoints",
+        "Default maximum number of requests per second of endpoints",
     ),
     body(
         "endpoint-burst",
@@ -218,7 +218,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "signing-secret",
-        about: "Show the signing secret of a tenant, which signs its one-off requests",
+        about: "Show the signing secret for a tenant's one-off requests",
         examples: &["posthaste tenants signing-secret acme --json"],
         method: Method::GET,
         path: "/v1/tenants/{id}/signing-secret",
@@ -227,7 +227,7 @@ pub(super) static TENANTS: &[Action] = &[
     },
     Action {
         name: "rotate-signing-secret",
-        about: "Rotate the signing secret of a tenant; the old one stays valid for a while",
+        about: "Rotate the signing secret of a tenant; the old one stays valid for the overlap",
         examples: &["posthaste tenants rotate-signing-secret acme --overlap 1h"],
         method: Method::POST,
         path: "/v1/tenants/{id}/signing-secret/rotate",
@@ -248,7 +248,7 @@ pub(super) static KEYS: &[Action] = &[
     },
     Action {
         name: "list",
-        about: "List the keys of a tenant, without their secret values",
+        about: "List the keys of a tenant; their values are not shown",
         examples: &["posthaste keys list --tenant acme"],
         method: Method::GET,
         path: "/v1/tenants/{tenant}/keys",
