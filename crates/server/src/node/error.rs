@@ -117,3 +117,17 @@ impl From<StoreError> for NodeFailure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_too_old_is_not_told_to_restart() {
+        let why = "start the newer version";
+        let failure = NodeFailure::from(StoreError::DatabaseTooNew(why.to_owned()));
+        assert_eq!(failure.to_string(), why);
+        let failure = NodeFailure::from(StoreError::Unavailable("the disk failed".to_owned()));
+        assert!(failure.to_string().contains("restart the server"));
+    }
+}
