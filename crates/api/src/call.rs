@@ -8,9 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response};
+use posthaste_engine::EngineError;
+use tokio::time::timeout;
 
 use super::App;
 use super::audit_writer::{self, AuditedRequest};
@@ -18,6 +21,17 @@ use super::auth::Caller;
 use super::problem::Problem;
 use super::request_source::RequestSource;
 use super::route::{Access, Call, HandlerFuture, Route, run_to_completion, segment};
+
+/// Routes that change the status of an endpoint.
+const STATUS_CHANGES: [&str; 4] = [
+    "enable_endpoint",
+    "disable_endpoint",
+    "pause_endpoint",
+    "resume_endpoint",
+];
+/// Time limit of a change of an endpoint's status, including its reads and its audit entry. Over a slow link to the database
+/// each of them takes seconds.
+const STATUS_CHANGE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Answers a request for `route`.
 pub(super) async fn answer(
@@ -85,8 +99,21 @@ pub(super) async fn authorize_and_run(
     }
     match audit_writer::is_audited(route) {
         false => CatchPanic((route.handler)(call)).await,
-        true => run_to_completion(audited(call)).await,
+        true => within_time_limit(route, run_to_completion(audited(call))).await,
     }
+}
+
+/// Waits for the answer of an audited request. After the time limit of a status change the caller gets an error. The change
+/// continues, and its outcome is written to the audit log.
+async fn within_time_limit(
+    route: &Route,
+    running: HandlerFuture,
+) -> Result<Response<Body>, Problem> {
+    if !STATUS_CHANGES.contains(&route.name) {
+        return running.await;
+    }
+    let answered = timeout(STATUS_CHANGE_TIMEOUT, running).await;
+    answered.unwrap_or_else(|_| Err(EngineError::NotOwner.into()))
 }
 
 /// Runs the handler and writes the audit log.
@@ -122,6 +149,19 @@ impl Future for CatchPanic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_a_status_is_answered_within_its_time_limit() {
+        for name in STATUS_CHANGES {
+            let route = routes::all().find(|route| route.name == name);
+            let route = route.expect("a route");
+            let answered = within_time_limit(route, Box::pin(std::future::pending())).await;
+            let problem = answered.expect_err("it never ends");
+            assert_eq!(problem.status, 503);
+            assert!(problem.detail.contains("may have taken effect"), "{name}");
+        }
+    }
 
     #[tokio::test]
     async fn panic_of_a_handler_is_an_internal_error() {

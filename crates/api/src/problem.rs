@@ -279,12 +279,24 @@ impl From<StoreError> for Problem {
                     "Stored data cannot be read. The server's log has the cause.",
                 )
             }
-            StoreError::Closed => Problem::shutting_down(),
+            StoreError::Closed | StoreError::DatabaseTooNew(_) => Problem::shutting_down(),
         }
     }
 }
 
 impl Problem {
+    /// Converts the error of a request that has already made its change: a message must not say that nothing was changed.
+    pub(crate) fn after_change(self) -> Problem {
+        match self.status.is_server_error() {
+            false => self,
+            true => Problem::new(
+                Code::Unavailable,
+                "The change has taken effect, but its result cannot be read at the moment. Send a GET request to see it.",
+            )
+            .after(SHORT_WAIT),
+        }
+    }
+
     /// The server is shutting down.
     pub fn shutting_down() -> Problem {
         Problem::new(
@@ -312,5 +324,23 @@ impl From<EngineError> for Problem {
 impl From<ValidationErrors> for Problem {
     fn from(errors: ValidationErrors) -> Problem {
         Problem::invalid(errors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_after_a_change_does_not_say_that_nothing_was_changed() {
+        for error in [StoreError::Overloaded, StoreError::Closed, StoreError::Full] {
+            let problem = Problem::from(error);
+            assert!(problem.detail.contains("Nothing was changed"));
+            let problem = problem.after_change();
+            assert_eq!(problem.status, 503);
+            assert!(problem.detail.starts_with("The change has taken effect"));
+        }
+        let missing = Problem::missing(ResourceKind::Delivery).after_change();
+        assert_eq!(missing.status, 404);
     }
 }

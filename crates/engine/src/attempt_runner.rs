@@ -255,6 +255,7 @@ async fn load_content(
         StoreError::Full
         | StoreError::Overloaded
         | StoreError::Unavailable(_)
+        | StoreError::DatabaseTooNew(_)
         | StoreError::Closed => InternalFault::shared(error),
     })?;
     let missing = || InternalFault::of_delivery(format!("{} is not in the store", attempt.event));

@@ -80,7 +80,7 @@ impl PendingStatusWrites {
             let answer = match result {
                 _ if !still_owned() => Err(EngineError::NotOwner),
                 Ok(()) => Ok(()),
-                Err(error) => Err(EngineError::Store(error)),
+                Err(error) => Err(EngineError::not_persisted_yet(error)),
             };
             for request in requests {
                 // The caller may have stopped waiting, so a failed send is ignored.
@@ -104,7 +104,7 @@ impl PendingStatusWrites {
                 }
                 true
             }
-            Err(StoreError::Closed) => false,
+            Err(StoreError::Closed | StoreError::DatabaseTooNew(_)) => false,
             Err(
                 StoreError::Full
                 | StoreError::Overloaded

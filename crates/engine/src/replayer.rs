@@ -146,6 +146,7 @@ impl PeriodicTask for Replayer {
                 error @ (StoreError::Full
                 | StoreError::Overloaded
                 | StoreError::Unavailable(_)
+                | StoreError::DatabaseTooNew(_)
                 | StoreError::Unreadable(_)),
             ) => {
                 tracing::warn!(target: LOG_TARGET, %error, "replays are waiting for the store");

@@ -32,3 +32,33 @@ pub enum CancelResult {
     /// The delivery had already ended.
     Ended,
 }
+
+impl EngineError {
+    /// Returns the error of a change that is in force and not persisted yet. It is written again until that succeeds, so the
+    /// caller must not be told that nothing was changed.
+    pub(super) fn not_persisted_yet(error: StoreError) -> EngineError {
+        EngineError::Store(match error {
+            StoreError::Closed | StoreError::DatabaseTooNew(_) => error,
+            StoreError::Full
+            | StoreError::Overloaded
+            | StoreError::Unavailable(_)
+            | StoreError::Unreadable(_) => StoreError::Unavailable(error.to_string()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_written_again_may_have_taken_effect() {
+        for error in [StoreError::Overloaded, StoreError::Full] {
+            let text = error.to_string();
+            let unknown = EngineError::Store(StoreError::Unavailable(text));
+            assert_eq!(EngineError::not_persisted_yet(error), unknown);
+        }
+        let closed = EngineError::not_persisted_yet(StoreError::Closed);
+        assert_eq!(closed, EngineError::Store(StoreError::Closed));
+    }
+}

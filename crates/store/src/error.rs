@@ -21,6 +21,9 @@ pub enum StoreError {
     /// Stored data cannot be decoded. A retry fails again.
     #[error("cannot read stored data: {0}")]
     Unreadable(String),
+    /// The database needs a newer version of this program, and this node cannot use it any more. The text says what to do.
+    #[error("{0}")]
+    DatabaseTooNew(String),
     /// The store is shutting down.
     #[error("the store is closing")]
     Closed,

@@ -165,7 +165,8 @@ async fn retry(mut call: Call) -> Result<Response<Body>, Problem> {
         RetryResult::NoSuchDelivery => return Err(Problem::missing(ResourceKind::Delivery)),
     };
     app.engine.work(endpoint, now);
-    show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await
+    let shown = show(&call.app, &call.tenant().tenant, id, StatusCode::ACCEPTED).await;
+    shown.map_err(Problem::after_change)
 }
 
 /// `POST …/deliveries/{delivery}/cancel`.
@@ -179,7 +180,8 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
         let endpoint = stored.delivery.facts().endpoint;
         match app.owner_router.cancel(endpoint, id).await? {
             CancelResult::Done => {
-                return show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
+                let shown = show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
+                return shown.map_err(Problem::after_change);
             }
             CancelResult::TooLate => return Err(in_progress()),
             CancelResult::Ended => {}

@@ -387,7 +387,7 @@ async fn change_status(
         let endpoint = row.endpoint.id;
         owner_router.set_status(endpoint, status, reason).await?;
     }
-    let row = find(&call).await?;
+    let row = find(&call).await.map_err(Problem::after_change)?;
     answer_with(&call, &row)
 }
 

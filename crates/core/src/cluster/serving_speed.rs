@@ -1,12 +1,14 @@
 //! Judges whether a node is quick enough for its part of the shards.
 //!
 //! A node whose round trips to the database are slow stalls the endpoints that it owns, although its heartbeats arrive in
-//! time. [`ServingSpeed`] keeps the last round trips of each [`RoundTripKind`], compares the slowest kind with the
-//! quickest other node after each heartbeat, and changes the node's [`Capacity`] in steps: full, a half, a quarter,
+//! time. [`ServingSpeed`] keeps the last round trips of each [`RoundTripKind`], compares each kind with the quickest
+//! other node after each heartbeat, and changes the node's [`Capacity`] in steps: full, a half, a quarter,
 //! none. The capacities are in the table that all nodes read, and each node takes shards in proportion to its own.
 //!
-//! A node is slow only in comparison with another node. If all nodes are equally slow, for instance because the
-//! database is, no capacity changes. Between [`SLOW_FACTOR`] and [`QUICK_FACTOR`] nothing changes either, and every
+//! A node is slow only in comparison with another node, and only kinds that both have measured are compared: a transaction
+//! takes longer than a heartbeat on every link, and longer with more work. If all nodes are equally slow, for instance
+//! because the database is, no capacity changes. Round trips that fail again and again count as
+//! [`FAILED_ROUND_TRIP`]. Between [`SLOW_FACTOR`] and [`QUICK_FACTOR`] nothing changes either, and every
 //! relapse doubles the time until the next step up, so shards do not move back and forth.
 
 use crate::time::{Span, Tick};
@@ -15,6 +17,11 @@ use crate::time::{Span, Tick};
 const SAMPLES: usize = 3;
 /// Age, in heartbeat intervals, after which a round trip does not count any more.
 const MAX_SAMPLE_AGE: u64 = 30;
+/// Number of failures of a kind in a row from which on they count. After a restart of the database each connection fails
+/// once.
+const MIN_FAILURES: u32 = 2;
+/// The duration that round trips which fail again and again count for: the time limit of most of them.
+const FAILED_ROUND_TRIP: Span = Span::from_secs(6);
 /// A node with quicker round trips is never slow: endpoints hardly notice them.
 pub const MIN_SLOW_ROUND_TRIP: Span = Span::from_millis(300);
 /// A node is slow if its round trips take more than this many times those of the quickest other node.
@@ -66,12 +73,36 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Returns the slowest kind's.
-    pub fn slowest(&self) -> Option<Span> {
-        [self.heartbeat, self.fetch, self.record]
-            .into_iter()
-            .flatten()
-            .max()
+    /// Returns that of one kind.
+    pub fn of(&self, kind: RoundTripKind) -> Option<Span> {
+        match kind {
+            RoundTripKind::Heartbeat => self.heartbeat,
+            RoundTripKind::Fetch => self.fetch,
+            RoundTripKind::Record => self.record,
+        }
+    }
+
+    /// Returns the shorter one of each kind.
+    pub(super) fn quickest(self, other: RoundTrips) -> RoundTrips {
+        let shorter = |mine: Option<Span>, other: Option<Span>| match (mine, other) {
+            (Some(mine), Some(other)) => Some(mine.min(other)),
+            (mine, other) => mine.or(other),
+        };
+        RoundTrips {
+            heartbeat: shorter(self.heartbeat, other.heartbeat),
+            fetch: shorter(self.fetch, other.fetch),
+            record: shorter(self.record, other.record),
+        }
+    }
+
+    /// Returns the round trip that one of this node is compared with: the same kind, or the heartbeat if this node's
+    /// round trips fail and the other node has made none.
+    fn comparable(&self, kind: RoundTripKind, mine: Span) -> Option<Span> {
+        let same = self.of(kind);
+        match mine < FAILED_ROUND_TRIP {
+            true => same,
+            false => same.or(self.heartbeat),
+        }
     }
 }
 
@@ -113,26 +144,49 @@ pub struct CapacityChange {
     pub from: Capacity,
     /// The capacity from now on.
     pub to: Capacity,
-    /// The slowest round trip of this node.
+    /// The kind of the round trips that decided.
+    pub kind: RoundTripKind,
+    /// The round trip of this node.
     pub round_trip: Span,
     /// That of the quickest other node, if there is one.
     pub others: Option<Span>,
+}
+
+/// The judgement of the round trips of one kind, the best one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Judgement {
+    Quick,
+    Between,
+    Slow,
 }
 
 /// The last round trips of one kind, newest last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     taken: [Option<(Tick, Span)>; SAMPLES],
+    /// Number of failures since the last round trip, and the time of the last one.
+    failures: u32,
+    failed_at: Tick,
 }
 
 impl Samples {
     fn add(&mut self, now: Tick, took: Span) {
         self.taken.rotate_left(1);
         self.taken[SAMPLES - 1] = Some((now, took));
+        self.failures = 0;
     }
 
-    /// Returns the median of those that are younger than `max_age`; of two, the smaller one.
+    fn fail(&mut self, now: Tick) {
+        self.failures = self.failures.saturating_add(1);
+        self.failed_at = now;
+    }
+
+    /// Returns the median of those that are younger than `max_age`; of two, the smaller one. If the last ones failed,
+    /// returns [`FAILED_ROUND_TRIP`].
     fn median(&self, now: Tick, max_age: Span) -> Option<Span> {
+        if self.failures >= MIN_FAILURES && now.since(self.failed_at) <= max_age {
+            return Some(FAILED_ROUND_TRIP);
+        }
         let recent = self.taken.iter().flatten();
         let mut recent: Vec<Span> = recent
             .filter(|(at, _)| now.since(*at) <= max_age)
@@ -176,6 +230,11 @@ impl ServingSpeed {
         self.samples[kind as usize].add(now, took);
     }
 
+    /// Adds a round trip that failed now: the database did not answer, or could not be reached.
+    pub(super) fn fail(&mut self, now: Tick, kind: RoundTripKind) {
+        self.samples[kind as usize].fail(now);
+    }
+
     /// Returns the median round trips.
     pub(super) fn round_trips(&self, now: Tick, heartbeat_interval: Span) -> RoundTrips {
         let max_age = Span::from_millis(heartbeat_interval.as_millis() * MAX_SAMPLE_AGE);
@@ -187,27 +246,29 @@ impl ServingSpeed {
         }
     }
 
-    /// Compares this node's round trips with those of the quickest other node, once per heartbeat. Without another
+    /// Compares this node's round trips with the quickest ones of the other nodes, once per heartbeat. Without another
     /// node it takes no step down, because no other node could take the shards.
-    pub(super) fn judge(
-        &mut self,
-        mine: Option<Span>,
-        others: Option<Span>,
-    ) -> Option<CapacityChange> {
-        let mine = mine?;
-        let always_quick = Span::from_millis(MIN_SLOW_ROUND_TRIP.as_millis() / 2);
-        let times = |factor: u64| {
-            others.map(|others| Span::from_millis(others.as_millis().saturating_mul(factor)))
-        };
-        if times(SLOW_FACTOR).is_some_and(|limit| mine > limit.max(MIN_SLOW_ROUND_TRIP)) {
-            self.slow_heartbeats += 1;
-            self.quick_heartbeats = 0;
-        } else if mine <= times(QUICK_FACTOR).unwrap_or_default().max(always_quick) {
-            self.quick_heartbeats += 1;
-            self.slow_heartbeats = 0;
-        } else {
-            self.slow_heartbeats = 0;
-            self.quick_heartbeats = 0;
+    pub(super) fn judge(&mut self, mine: RoundTrips, others: RoundTrips) -> Option<CapacityChange> {
+        let (judgement, round_trip, kind) = RoundTripKind::ALL
+            .into_iter()
+            .filter_map(|kind| {
+                let mine = mine.of(kind)?;
+                Some((judge_kind(kind, mine, &others)?, mine, kind))
+            })
+            .max_by_key(|(judgement, mine, _)| (*judgement, *mine))?;
+        match judgement {
+            Judgement::Slow => {
+                self.slow_heartbeats += 1;
+                self.quick_heartbeats = 0;
+            }
+            Judgement::Quick => {
+                self.quick_heartbeats += 1;
+                self.slow_heartbeats = 0;
+            }
+            Judgement::Between => {
+                self.slow_heartbeats = 0;
+                self.quick_heartbeats = 0;
+            }
         }
         let from = self.capacity;
         if self.slow_heartbeats >= SLOW_HEARTBEATS && from > Capacity::NONE {
@@ -225,8 +286,9 @@ impl ServingSpeed {
         (self.capacity != from).then_some(CapacityChange {
             from,
             to: self.capacity,
-            round_trip: mine,
-            others,
+            kind,
+            round_trip,
+            others: others.comparable(kind, round_trip),
         })
     }
 
@@ -239,17 +301,46 @@ impl ServingSpeed {
     }
 }
 
+/// Compares the round trips of one kind with those of the quickest other node. `None` if there is nothing to compare:
+/// no other node makes such round trips, and this node's heartbeats say how quick the link is.
+fn judge_kind(kind: RoundTripKind, mine: Span, others: &RoundTrips) -> Option<Judgement> {
+    let other = others.comparable(kind, mine);
+    if other.is_none() && kind != RoundTripKind::Heartbeat {
+        return None;
+    }
+    let always_quick = Span::from_millis(MIN_SLOW_ROUND_TRIP.as_millis() / 2);
+    let times = |factor: u64| {
+        other.map(|other| Span::from_millis(other.as_millis().saturating_mul(factor)))
+    };
+    Some(
+        if times(SLOW_FACTOR).is_some_and(|limit| mine > limit.max(MIN_SLOW_ROUND_TRIP)) {
+            Judgement::Slow
+        } else if mine <= times(QUICK_FACTOR).unwrap_or_default().max(always_quick) {
+            Judgement::Quick
+        } else {
+            Judgement::Between
+        },
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MS: fn(u64) -> Span = Span::from_millis;
 
-    /// Judges `times` times, and returns the capacities after each, in quarters.
+    fn heartbeats(ms: u64) -> RoundTrips {
+        RoundTrips {
+            heartbeat: Some(MS(ms)),
+            ..RoundTrips::default()
+        }
+    }
+
+    /// Judges `times` times by heartbeats, and returns the capacities after each, in quarters.
     fn judge(speed: &mut ServingSpeed, times: usize, mine: u64, others: u64) -> Vec<u8> {
         let mut capacities = Vec::new();
         for _ in 0..times {
-            speed.judge(Some(MS(mine)), Some(MS(others)));
+            speed.judge(heartbeats(mine), heartbeats(others));
             capacities.push(speed.capacity().quarters());
         }
         capacities
@@ -270,7 +361,7 @@ mod tests {
         assert_eq!(judge(&mut speed, 50, 1_800, 460), [4; 50]);
         for _ in 0..50 {
             assert_eq!(
-                speed.judge(Some(MS(1_800)), None),
+                speed.judge(heartbeats(1_800), RoundTrips::default()),
                 None,
                 "there is no other node"
             );
@@ -296,6 +387,65 @@ mod tests {
         }
         assert_eq!(samples.median(Tick(20), MS(100)), Some(MS(6)));
         assert_eq!(samples.median(Tick(200), MS(100)), None);
+    }
+
+    #[test]
+    fn different_kinds_are_not_compared() {
+        let mut speed = ServingSpeed::new();
+        let busy = RoundTrips {
+            record: Some(MS(900)),
+            ..heartbeats(2)
+        };
+        let idle = RoundTrips {
+            fetch: Some(MS(3)),
+            ..heartbeats(2)
+        };
+        for _ in 0..50 {
+            assert_eq!(speed.judge(busy, idle), None, "the other records nothing");
+        }
+        let quick = RoundTrips {
+            record: Some(MS(10)),
+            ..idle
+        };
+        let changes: Vec<CapacityChange> = (0..6)
+            .filter_map(|_| speed.judge(busy, idle.quickest(quick)))
+            .collect();
+        let quarters: Vec<u8> = changes.iter().map(|it| it.to.quarters()).collect();
+        assert_eq!(quarters, [2, 1, 0]);
+        assert_eq!(changes[0].kind, RoundTripKind::Record);
+        assert_eq!(changes[0].others, Some(MS(10)));
+        // Without shards it records nothing, and its heartbeats are quick.
+        for _ in 0..QUICK_HEARTBEATS {
+            speed.judge(heartbeats(2), quick);
+        }
+        assert_eq!(speed.capacity().quarters(), 1);
+    }
+
+    #[test]
+    fn round_trips_that_fail_again_and_again_are_slow() {
+        let interval = MS(1_000);
+        let record = |speed: &ServingSpeed, at: u64| speed.round_trips(Tick(at), interval).record;
+        let mut speed = ServingSpeed::new();
+        speed.add(Tick(0), RoundTripKind::Record, MS(5));
+        speed.fail(Tick(10), RoundTripKind::Record);
+        assert_eq!(
+            record(&speed, 20),
+            Some(MS(5)),
+            "a single one changes nothing"
+        );
+        speed.fail(Tick(20), RoundTripKind::Record);
+        assert_eq!(record(&speed, 30), Some(FAILED_ROUND_TRIP));
+        speed.add(Tick(40), RoundTripKind::Record, MS(5));
+        assert_eq!(record(&speed, 50), Some(MS(5)), "the database is back");
+        speed.fail(Tick(60), RoundTripKind::Record);
+        speed.fail(Tick(70), RoundTripKind::Record);
+        // They count also if the other node records nothing: its heartbeats show that the database can be reached.
+        for _ in 0..SLOW_HEARTBEATS {
+            let mine = speed.round_trips(Tick(80), interval);
+            speed.judge(mine, heartbeats(2));
+        }
+        assert_eq!(speed.capacity().quarters(), 2);
+        assert_eq!(record(&speed, 40_000), None, "they are forgotten");
     }
 
     #[test]

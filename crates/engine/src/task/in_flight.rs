@@ -182,7 +182,7 @@ impl EngineTask {
                 }
                 if let Some(in_flight) = self.in_flight.get(&ticket) {
                     // The dispatcher keeps retrying, but the waiting caller is answered now.
-                    let answer = Err(EngineError::Store(error));
+                    let answer = Err(EngineError::not_persisted_yet(error));
                     self.callers.answer_cancel(in_flight.delivery, &answer);
                 }
                 self.dispatch(Input::RecordFailed { ticket });

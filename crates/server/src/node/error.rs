@@ -91,13 +91,43 @@ impl StartError {
     }
 }
 
-/// Reason why a running node can no longer work. After a restart it continues from the stored state.
+/// Reason why a running node can no longer work. After a restart it continues from the stored state, unless it is too old.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeFailure {
     /// The store can no longer guarantee what it accepted.
     #[error("{0}; nothing acknowledged is lost: restart the server")]
     Store(StoreError),
+    /// The database needs a newer version of this program.
+    #[error("{0}")]
+    DatabaseTooNew(String),
     /// A task has ended that must run as long as the node.
     #[error("internal error: {0} stopped; nothing acknowledged is lost: restart the server")]
     Ended(&'static str),
+}
+
+impl From<StoreError> for NodeFailure {
+    fn from(error: StoreError) -> NodeFailure {
+        match error {
+            StoreError::DatabaseTooNew(why) => NodeFailure::DatabaseTooNew(why),
+            StoreError::Full
+            | StoreError::Overloaded
+            | StoreError::Unavailable(_)
+            | StoreError::Unreadable(_)
+            | StoreError::Closed => NodeFailure::Store(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_too_old_is_not_told_to_restart() {
+        let why = "start the newer version";
+        let failure = NodeFailure::from(StoreError::DatabaseTooNew(why.to_owned()));
+        assert_eq!(failure.to_string(), why);
+        let failure = NodeFailure::from(StoreError::Unavailable("the disk failed".to_owned()));
+        assert!(failure.to_string().contains("restart the server"));
+    }
 }

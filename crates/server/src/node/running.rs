@@ -58,9 +58,9 @@ impl Node {
     /// none. The process that started the node must react.
     pub async fn failed(&mut self) -> NodeFailure {
         tokio::select! {
-            error = self.engine.store_broken() => NodeFailure::Store(error),
+            error = self.engine.store_broken() => error.into(),
             ended = &mut self.engine_task => match ended {
-                Ok(Err(error)) => NodeFailure::Store(error),
+                Ok(Err(error)) => error.into(),
                 Ok(Ok(())) | Err(_) => NodeFailure::Ended("the engine"),
             },
             _ = &mut self.api_task => NodeFailure::Ended("the API"),

@@ -311,7 +311,13 @@ impl World {
                     let for_ms = self.rng.between(500, 10_000);
                     self.nodes[victim].cut_off_until_ms = self.event_queue.now_ms() + for_ms;
                 }
-                let links = [Link::Quick, Link::Quick, Link::Slow, Link::SlowReads];
+                let links = [
+                    Link::Quick,
+                    Link::Quick,
+                    Link::Slow,
+                    Link::SlowReads,
+                    Link::FailingWrites,
+                ];
                 if let Some(victim) = self.pick(|_| true) {
                     self.nodes[victim].link = *self.rng.pick(&links);
                 }
@@ -545,11 +551,13 @@ impl World {
             | Input::Left
             | Input::Failed
             | Input::RoundTrip(..)
+            | Input::RoundTripFailed(_)
+            | Input::TooOld
             | Input::RevokeFinished(_)
             | Input::TableChanged
             | Input::Retire => {}
         }
-        self.report_fetch(at, &input)?;
+        self.report_round_trips(at, &input)?;
         let node = &self.nodes[at];
         let input = match self.mutation {
             Some(mutation) => {

@@ -5,7 +5,7 @@
 //! every oracle is able to fail. The core's code does not know about mutations.
 
 use posthaste_core::cluster::{
-    Capacity, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, TableView,
+    Capacity, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, RoundTrips, TableView,
 };
 use posthaste_core::time::Span;
 
@@ -26,11 +26,15 @@ pub enum ClusterOracle {
     SlowYields,
     /// No shard moves while the links of all nodes are equally slow.
     EquallySlow,
+    /// No shard moves because one node has more work than the others.
+    BusyKeeps,
+    /// No shard moves when a slow node that was removed registers again.
+    SlowStaysAway,
 }
 
 impl ClusterOracle {
     /// Every oracle.
-    pub const ALL: [ClusterOracle; 7] = [
+    pub const ALL: [ClusterOracle; 9] = [
         ClusterOracle::OneOwner,
         ClusterOracle::SoonOwned,
         ClusterOracle::Balanced,
@@ -38,6 +42,8 @@ impl ClusterOracle {
         ClusterOracle::CleanLeave,
         ClusterOracle::SlowYields,
         ClusterOracle::EquallySlow,
+        ClusterOracle::BusyKeeps,
+        ClusterOracle::SlowStaysAway,
     ];
 }
 
@@ -72,11 +78,17 @@ pub enum ClusterMutation {
     IgnoresSlowLinks,
     /// A node compares its round trips with a fixed time, not with those of the other nodes.
     ComparesWithNobody,
+    /// Round trips that fail do not count.
+    IgnoresFailures,
+    /// A node compares its records with the heartbeats of the others.
+    MixesKinds,
+    /// A node that registers counts as one of full capacity before its first heartbeat.
+    AnnouncesFull,
 }
 
 impl ClusterMutation {
     /// Every mutation, with an oracle that must detect it.
-    pub const ALL: [(ClusterMutation, ClusterOracle); 14] = [
+    pub const ALL: [(ClusterMutation, ClusterOracle); 17] = [
         (ClusterMutation::LeaseFromTheAnswer, ClusterOracle::OneOwner),
         (ClusterMutation::FencesTheLiving, ClusterOracle::OneOwner),
         (ClusterMutation::FencesEarly, ClusterOracle::OneOwner),
@@ -97,6 +109,9 @@ impl ClusterMutation {
             ClusterMutation::ComparesWithNobody,
             ClusterOracle::EquallySlow,
         ),
+        (ClusterMutation::IgnoresFailures, ClusterOracle::SlowYields),
+        (ClusterMutation::MixesKinds, ClusterOracle::BusyKeeps),
+        (ClusterMutation::AnnouncesFull, ClusterOracle::SlowStaysAway),
     ];
 
     /// Changes a response on its way to the membership state machine of a node.
@@ -150,19 +165,26 @@ impl ClusterMutation {
                     lease: Span::from_secs(6),
                     speed: Some(ReportedSpeed {
                         capacity: Capacity::FULL,
-                        round_trip: None,
+                        round_trips: RoundTrips::default(),
                     }),
                 };
                 view.nodes.push(ghost);
             }
             ClusterMutation::IgnoresSlowLinks => {
                 for speed in view.nodes.iter_mut().filter_map(|seen| seen.speed.as_mut()) {
-                    speed.round_trip = None;
+                    speed.round_trips = RoundTrips::default();
                 }
             }
             ClusterMutation::ComparesWithNobody => {
                 for speed in view.nodes.iter_mut().filter_map(|seen| seen.speed.as_mut()) {
-                    speed.round_trip = Some(Span::from_millis(5));
+                    let quick = Some(Span::from_millis(5));
+                    speed.round_trips.heartbeat = quick;
+                    speed.round_trips.fetch = quick;
+                }
+            }
+            ClusterMutation::MixesKinds => {
+                for speed in view.nodes.iter_mut().filter_map(|seen| seen.speed.as_mut()) {
+                    speed.round_trips.record = speed.round_trips.heartbeat;
                 }
             }
             ClusterMutation::Restless
@@ -173,7 +195,9 @@ impl ClusterMutation {
             | ClusterMutation::ReleasesAnyEpoch
             | ClusterMutation::NeverFences
             | ClusterMutation::TakesNothing
-            | ClusterMutation::LeavesRegistered => {}
+            | ClusterMutation::LeavesRegistered
+            | ClusterMutation::IgnoresFailures
+            | ClusterMutation::AnnouncesFull => {}
         }
     }
 }

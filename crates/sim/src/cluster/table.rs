@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::cluster::{
-    Capacity, Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, Shard, ShardRow,
-    TableView,
+    Capacity, Command, Epoch, Input, NodeNo, NodeRow, OwnedShard, ReportedSpeed, RoundTrips, Shard,
+    ShardRow, TableView,
 };
 use posthaste_core::time::Span;
 
@@ -69,11 +69,12 @@ impl Table {
                 self.next += 1;
                 let row = Row {
                     beat: 0,
-                    wants_shards: false,
+                    // The first heartbeat reports the capacity, and only then the others make room.
+                    wants_shards: self.mutation == Some(ClusterMutation::AnnouncesFull),
                     lease,
                     speed: ReportedSpeed {
                         capacity: Capacity::FULL,
-                        round_trip: None,
+                        round_trips: RoundTrips::default(),
                     },
                 };
                 self.nodes.insert(NodeNo(self.next), row);
@@ -94,7 +95,7 @@ impl Table {
                 row.wants_shards = *wants_shards;
                 row.speed = ReportedSpeed {
                     capacity: report.capacity,
-                    round_trip: report.round_trips.slowest(),
+                    round_trips: report.round_trips,
                 };
                 Done {
                     answer: Input::HeartbeatDone(self.view()),
@@ -143,7 +144,8 @@ impl Table {
         }
     }
 
-    fn remove_node(&mut self, node: NodeNo) {
+    /// Removes a node, as another one that thinks it is dead does.
+    pub(super) fn remove_node(&mut self, node: NodeNo) {
         self.nodes.remove(&node);
         for (_, owner) in self.shards.values_mut() {
             if *owner == Some(node) {

@@ -111,11 +111,18 @@ fn run(settings: PostgresSettings, store: StoreSettings, shared: &Shared, opened
             }
             Ok((writers, timings, database_clock)) => {
                 let owned_shards = &writers.owned_shards;
-                let (membership, tasks) =
+                let begun =
                     Membership::begin(shared, owned_shards, &settings, timings, database_clock)
                         .await;
-                if opened.send(Ok(membership.clone())).is_ok() {
-                    run_until_closed(writers, &settings, shared, &membership, tasks).await;
+                match begun {
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                    }
+                    Ok((membership, tasks)) => {
+                        if opened.send(Ok(membership.clone())).is_ok() {
+                            run_until_closed(writers, &settings, shared, &membership, tasks).await;
+                        }
+                    }
                 }
             }
         }

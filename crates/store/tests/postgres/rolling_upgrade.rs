@@ -1,13 +1,19 @@
 //! Nodes of the version before use the database until the upgrade is finished.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
 use posthaste_core::cluster::FormatLevel;
 use posthaste_core::delivery::{DeadReason, Delivery, State};
 use posthaste_core::lane::{Health, StoredTrip, TripReason};
+use posthaste_core::rng::Rng;
 use posthaste_core::time::Span;
-use posthaste_store::{Store, Written};
+use posthaste_store::postgres::PostgresStore;
+use posthaste_store::{HandOver, HandedOver, Store, StoreError, StoreSettings, Written};
 
-use crate::engines::{Database, settings};
-use crate::fixture::{HERE, NOW, Node, event, node_with, record, run};
+use crate::engines::{Database, IgnoreClusterEvents, settings};
+use crate::fixture::{HERE, NOW, Node, event, node_with, record, run, wait_for_lock};
 
 /// Registers a node as 0.1 does, and returns its number. It wants no shards.
 const REGISTER_OLD: &str = "SELECT enter(0::smallint, 'old', 60000)";
@@ -74,6 +80,41 @@ fn an_upgrade_is_finished_when_the_last_older_node_has_left() {
 }
 
 #[test]
+fn a_migration_waits_for_a_backup_without_blocking_running_nodes() {
+    let database = database_of_0_1();
+    let old = database.run(REGISTER_OLD)[0].clone();
+    // As `pg_dump` does.
+    let backup = database.hold("LOCK TABLE tenants IN ACCESS SHARE MODE");
+    std::thread::scope(|scope| {
+        let new = scope.spawn(|| open(&database, Span::ZERO));
+        wait_for_lock(&database, "ALTER TABLE");
+        // Each look at the transactions shows that the migration waits, and asks for no lock meanwhile.
+        let look = "SELECT query_start FROM pg_stat_activity WHERE datname = current_database() \
+                    AND application_name = 'posthaste' AND query LIKE '%FROM pg_locks%'";
+        let asks = "SELECT pid FROM pg_locks WHERE NOT granted AND locktype = 'relation' \
+                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let mut looks = BTreeSet::new();
+        while looks.len() < 4 {
+            assert!(!new.is_finished(), "it waits for the backup");
+            let seen = database.run(look);
+            if !looks.is_empty() {
+                assert!(database.run(asks).is_empty(), "it asks for a lock");
+            }
+            looks.extend(seen);
+        }
+        backup.finish();
+        drop(new.join().expect("it opens"));
+    });
+    let schema = "SELECT value FROM meta WHERE name = 'schema'";
+    assert_eq!(database.run(schema), ["10"]);
+    assert_eq!(
+        database.run("SELECT count(*) FROM nodes WHERE format = 3"),
+        ["1"]
+    );
+    database.run(&format!("SELECT strike_off({old}, NULL, 0)"));
+}
+
+#[test]
 fn a_trip_is_stored_in_a_form_that_older_nodes_can_read() {
     let database = database_of_0_1();
     database.run(REGISTER_OLD);
@@ -110,4 +151,58 @@ fn a_trip_is_stored_in_a_form_that_older_nodes_can_read() {
     wait_until(|| node.store.format_level() == FormatLevel::NEWEST);
     trip(&node);
     assert_eq!(reason(), "refusals");
+}
+
+/// Passes the permanent failure of a store on.
+struct Failures(mpsc::Sender<StoreError>);
+
+impl HandOver for Failures {
+    fn accepted(&self, _: Vec<HandedOver>) {}
+
+    fn broken(&self, why: &StoreError) {
+        self.0.send(why.clone()).expect("the test waits");
+    }
+}
+
+#[test]
+fn a_removed_node_that_is_too_old_by_now_fails_for_good() {
+    let database = Database::create();
+    let (sender, failures) = mpsc::channel();
+    let store = PostgresStore::open(
+        settings(database.url()),
+        StoreSettings::new(Rng::seeded(1)),
+        Arc::new(Failures(sender)),
+        Arc::new(IgnoreClusterEvents),
+    );
+    let store = store.expect("it opens");
+    // As if the node had been frozen while the others were replaced by later versions and finished the upgrade.
+    database.run(
+        "BEGIN; UPDATE meta SET value = 99 WHERE name = 'format'; \
+         SELECT strike_off(no, NULL, 0) FROM nodes; COMMIT",
+    );
+    let failure = failures.recv_timeout(Duration::from_secs(30));
+    let failure = failure.expect("it does not try for ever");
+    let StoreError::DatabaseTooNew(why) = &failure else {
+        panic!("{failure}");
+    };
+    assert!(why.contains("it needs schema version 99"), "{why}");
+    assert!(why.contains("start the newer version"), "{why}");
+    assert_eq!(run(store.probe(NOW)), Err(failure));
+    assert_eq!(database.run("SELECT count(*) FROM nodes"), ["0"]);
+}
+
+#[test]
+fn a_node_takes_part_from_its_first_heartbeat_on() {
+    let database = Database::create();
+    database.run(
+        "CREATE TABLE registered (works boolean); \
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO registered VALUES (NEW.works); RETURN NEW; END $$; \
+         CREATE TRIGGER note AFTER INSERT ON beats FOR EACH ROW EXECUTE FUNCTION note()",
+    );
+    let node = open(&database, Span::ZERO);
+    // Until the first heartbeat reports its capacity, the other nodes make no room for it.
+    assert_eq!(database.run("SELECT works FROM registered"), ["f"]);
+    assert_eq!(database.run("SELECT works FROM beats"), ["t"]);
+    assert_eq!(node.store.owned_shards().len(), 256);
 }

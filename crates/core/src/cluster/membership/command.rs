@@ -28,7 +28,7 @@ pub struct NodeRow {
     pub wants_shards: bool,
     /// The node's lease: after this long without a heartbeat it is dead. Nodes may be configured differently.
     pub lease: Span,
-    /// The capacity and the slowest round trip that the node reported. `None`: the node runs a version that reports none.
+    /// The capacity and the round trips that the node reported. `None`: the node runs a version that reports none.
     pub speed: Option<ReportedSpeed>,
 }
 
@@ -46,8 +46,8 @@ pub struct NodeReport {
 pub struct ReportedSpeed {
     /// The part of an equal share of the shards that the node takes.
     pub capacity: Capacity,
-    /// Its slowest round trip. `None`: it has measured none yet.
-    pub round_trip: Option<Span>,
+    /// Its round trips.
+    pub round_trips: RoundTrips,
 }
 
 /// A shard, as the shared table shows it.
@@ -80,6 +80,8 @@ pub enum Input {
     /// A round trip of this node to the database took this long. Round trips of heartbeats are not reported: the membership
     /// measures them.
     RoundTrip(RoundTripKind, Span),
+    /// A round trip of this node failed: the database did not answer, or could not be reached.
+    RoundTripFailed(RoundTripKind),
     /// [`Command::Fence`] succeeded, or was no longer necessary.
     Fenced,
     /// [`Command::Claim`] succeeded: this node owns these shards.
@@ -92,6 +94,8 @@ pub enum Input {
     Failed,
     /// The answer to any request: the table does not contain this node any more. Another node declared it dead.
     Expelled,
+    /// The answer to [`Command::Register`]: the database needs nodes that know a later version. It never takes this one.
+    TooOld,
     /// Nothing of a revoked shard is in flight any more, all results are recorded, and nothing more will be written
     /// for it.
     RevokeFinished(OwnedShard),
@@ -148,6 +152,6 @@ pub enum Command {
     CapacityChanged(CapacityChange),
     /// The lease has ended: the node owns no shards any more.
     Expire,
-    /// The node has left the cluster: the answer to [`Input::Retire`].
+    /// The node has left the cluster: the answer to [`Input::Retire`] and to [`Input::TooOld`].
     Retired,
 }

@@ -19,7 +19,7 @@
 //! ```text
 //!   Unregistered ─ Register ─▶ Registered: Heartbeat ▸ read the table ▸ Fence ▸ Claim · Revoke ▸ Release ─┐
 //!        ▲                       │  ▲──────────────────────────────────────────────────────────────────────┘
-//!        └────── Expelled ───────┤
+//!        └────── Expelled ───────┤   a database that needs a later version: TooOld ─▶ Left
 //!                                └─ Retire ▸ all revoked ▸ Leave ─▶ Left
 //! ```
 
@@ -38,7 +38,9 @@ use std::collections::{BTreeMap, VecDeque};
 use rustc_hash::FxHashMap;
 
 use super::serving_speed::ServingSpeed;
-use super::{Epoch, LONGEST_LEASE, MIN_SLOW_ROUND_TRIP, NodeNo, RoundTripKind, Shard, Timings};
+use super::{
+    Epoch, LONGEST_LEASE, MIN_SLOW_ROUND_TRIP, NodeNo, RoundTripKind, RoundTrips, Shard, Timings,
+};
 use crate::time::{Span, Tick};
 
 /// The membership state machine of one node.
@@ -152,6 +154,7 @@ impl MembershipState {
             Input::Registered(node) => self.registered(now, node),
             Input::HeartbeatDone(view) => self.heartbeat_done(now, &view, commands),
             Input::RoundTrip(kind, took) => self.speed.add(now, kind, took),
+            Input::RoundTripFailed(kind) => self.speed.fail(now, kind),
             Input::Fenced => {
                 self.answered(PendingRequest::Fence);
                 // Read the table at once, because the freed shards can be claimed now.
@@ -165,6 +168,10 @@ impl MembershipState {
             }
             Input::Failed => self.failed(now, commands),
             Input::Expelled => self.expelled(now, commands),
+            Input::TooOld => {
+                self.answered(PendingRequest::Register);
+                self.gone(commands);
+            }
             Input::RevokeFinished(holding) => self.revoke_finished(holding),
             Input::TableChanged => self.table_changed(now),
             Input::Retire => self.retire(now, commands),
@@ -217,8 +224,8 @@ impl MembershipState {
         self.speed
             .add(now, RoundTripKind::Heartbeat, now.since(sent));
         let mine = self.speed.round_trips(now, self.timings.heartbeat_interval);
-        let others = registered.quickest_other(now, view);
-        let change = self.speed.judge(mine.slowest(), others);
+        let others = registered.quickest_others(now, view);
+        let change = self.speed.judge(mine, others);
         registered.plan.clear();
         let begin_by = sent.after(self.timings.begin_within);
         let end_by = sent.after(self.timings.end_within);
@@ -473,8 +480,8 @@ impl RegisteredNode {
         dead
     }
 
-    /// Returns the slowest round trip of the quickest other node that wants shards and whose heartbeats arrive.
-    fn quickest_other(&self, now: Tick, view: &TableView) -> Option<Span> {
+    /// Returns the quickest round trip of each kind of the other nodes that want shards and whose heartbeats arrive.
+    fn quickest_others(&self, now: Tick, view: &TableView) -> RoundTrips {
         let others = view.nodes.iter();
         let others = others.filter(|row| row.node != self.node && row.wants_shards);
         let arrives = |row: &&NodeRow| {
@@ -483,10 +490,10 @@ impl RegisteredNode {
             let silence = Span::from_millis(row.lease.as_millis() / 2);
             heard.is_some_and(|heard| now.since(heard.since) < silence)
         };
-        let round_trips = others
-            .filter(arrives)
-            .filter_map(|row| row.speed?.round_trip);
-        round_trips.min()
+        let reported = others.filter(arrives).filter_map(|row| row.speed);
+        reported.fold(RoundTrips::default(), |quickest, speed| {
+            quickest.quickest(speed.round_trips)
+        })
     }
 
     /// Revokes all shards, so that they are released when their attempts have ended.

@@ -26,7 +26,7 @@ fn row(node: u64, beat: u64) -> NodeRow {
         lease: Span::from_secs(6),
         speed: Some(ReportedSpeed {
             capacity: Capacity::FULL,
-            round_trip: None,
+            round_trips: RoundTrips::default(),
         }),
     }
 }
@@ -284,6 +284,17 @@ fn a_node_declared_dead_expires_and_registers_again() {
 }
 
 #[test]
+fn a_node_that_knows_too_little_does_not_try_again() {
+    let (mut bench, _) = Bench::with_shards(&[]);
+    bench.at(1_005);
+    bench.handle(Input::Expelled);
+    assert_eq!(bench.handle(Input::TooOld), [Command::Retired]);
+    assert_eq!(bench.membership.wake(), None);
+    assert_eq!(bench.at(9_000), []);
+    assert_eq!(bench.handle(Input::Retire), []);
+}
+
+#[test]
 fn a_retiring_node_releases_all_shards_and_leaves() {
     let (mut bench, claimed) = Bench::with_shards(&[row(3, 40)]);
     let commands = bench.handle(Input::Retire);
@@ -336,7 +347,7 @@ fn shards_are_divided_by_capacity() {
         let nodes = (0_u64..).zip(capacities).map(|(number, quarters)| NodeRow {
             speed: quarters.map(|quarters| ReportedSpeed {
                 capacity: Capacity::of_quarters(quarters),
-                round_trip: None,
+                round_trips: RoundTrips::default(),
             }),
             ..row(number, 0)
         });
@@ -369,7 +380,10 @@ fn a_slow_node_revokes_its_shards_and_a_quick_one_takes_them_back() {
     let other = NodeRow {
         speed: Some(ReportedSpeed {
             capacity: Capacity::FULL,
-            round_trip: Some(Span::from_millis(2)),
+            round_trips: RoundTrips {
+                heartbeat: Some(Span::from_millis(2)),
+                ..RoundTrips::default()
+            },
         }),
         ..row(3, 40)
     };
@@ -384,7 +398,7 @@ fn a_slow_node_revokes_its_shards_and_a_quick_one_takes_them_back() {
             bench.view.nodes[0].heartbeats += 1;
             bench.view.nodes[1].speed = Some(ReportedSpeed {
                 capacity: bench.membership.speed.capacity(),
-                round_trip: None,
+                round_trips: RoundTrips::default(),
             });
             bench.now = bench.now.after(Span::from_millis(700));
             let commands = bench.answer_beat();

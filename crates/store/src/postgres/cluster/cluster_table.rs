@@ -19,8 +19,9 @@ use super::database_clock::{self, DatabaseClock};
 use crate::postgres::cancellable_connection::CancellableConnection;
 use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
-use crate::postgres::schema::FORMAT;
+use crate::postgres::schema::{FORMAT, meta};
 use crate::postgres::settings::PostgresSettings;
+use crate::postgres::shared::{RequiredSchema, Shared};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::roster";
@@ -28,6 +29,9 @@ const LOG_TARGET: &str = "posthaste_store::postgres::roster";
 /// Registers the node, with the version of this program and the newest schema version that it knows.
 const ENTER: &str = "SELECT enter($1, $2, $3, $4, $5, $6, $7)";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The role with which a node registers. The other nodes make room for it when its first heartbeat has reported its capacity:
+/// a node with a slow link that registers again takes no shards.
+const NO_SHARDS_YET: i16 = 0;
 /// Sends a heartbeat, and reads all nodes and shards in the same statement. Notifies the other nodes if this node's
 /// wish for shards or its capacity has changed.
 ///
@@ -48,12 +52,12 @@ const BEAT: &str = "WITH mine AS (UPDATE beats SET beat = beat + 1, works = $2, 
      (SELECT value FROM meta WHERE name = $8) FROM \
      (SELECT array_agg(node ORDER BY node), array_agg(beat ORDER BY node), \
      array_agg(works ORDER BY node), array_agg(lease_ms ORDER BY node), \
-     array_agg(capacity ORDER BY node), \
-     array_agg(greatest(heartbeat_ms, fetch_ms, record_ms) ORDER BY node) FROM beats) AS n, \
+     array_agg(capacity ORDER BY node), array_agg(heartbeat_ms ORDER BY node), \
+     array_agg(fetch_ms ORDER BY node), array_agg(record_ms ORDER BY node) FROM beats) AS n, \
      (SELECT array_agg(no ORDER BY no), array_agg(owner ORDER BY no), array_agg(epoch ORDER BY no) \
      FROM shards) AS s";
 /// The first of the three columns about the clock.
-const FIRST_CLOCK_COLUMN: usize = 11;
+const FIRST_CLOCK_COLUMN: usize = 13;
 const CLAIM: &str = "SELECT shard, claimed FROM claim($1, $2, $3, $4)";
 const RELEASE: &str = "SELECT release($1, $2, $3)";
 const REMOVE_NODE: &str = "SELECT strike_off($1, $2, $3)";
@@ -64,12 +68,14 @@ pub(super) struct ClusterTable {
     timings: Timings,
     connection: CancellableConnection,
     clock: DatabaseClock,
+    required_schema: RequiredSchema,
     failures: u32,
 }
 
 impl ClusterTable {
     /// Creates the sender of requests, without opening a connection.
     pub(in crate::postgres) fn new(
+        shared: &Shared,
         settings: Rc<PostgresSettings>,
         timings: Timings,
         clock: DatabaseClock,
@@ -79,6 +85,7 @@ impl ClusterTable {
             settings,
             timings,
             clock,
+            required_schema: shared.required_schema.clone(),
             failures: 0,
         }
     }
@@ -122,9 +129,25 @@ impl ClusterTable {
         match sent {
             Ok(input) => Ok(input),
             Err(fault) if fault.kind() == ErrorKind::Fenced => Ok(Input::Expelled),
+            Err(fault) if matches!(request, Command::Register) => {
+                // The function is refused, or a later version has removed it.
+                let required = required_schema(&conn).await.unwrap_or_default();
+                self.required_schema.raise(required);
+                match required > FORMAT {
+                    true => Ok(Input::TooOld),
+                    false => Err(fault.to_string()),
+                }
+            }
             Err(fault) => Err(fault.to_string()),
         }
     }
+}
+
+/// Returns the schema version that a node must know.
+async fn required_schema(conn: &PgConnection) -> Result<u32, DbError> {
+    let sql = "SELECT value FROM meta WHERE name = $1";
+    let row = conn.query_one(sql, &[&meta::FORMAT]).await?;
+    Ok(row.get::<_, i64>(0) as u32)
 }
 
 async fn execute(
@@ -139,12 +162,11 @@ async fn execute(
     let me = me.map_or(0, |node| node.0 as i64);
     match request {
         Command::Register => {
-            let role = i16::from(settings.wants_shards);
             let row = conn
                 .query_one(
                     ENTER,
                     &[
-                        &role,
+                        &NO_SHARDS_YET,
                         &settings.name,
                         &lease_ms,
                         &settings.role_name,
@@ -253,12 +275,20 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
     let wants_shards: Vec<bool> = row.get::<_, Option<_>>(4).unwrap_or_default();
     let leases: Vec<i64> = row.get::<_, Option<_>>(5).unwrap_or_default();
     let capacities: Vec<Option<i16>> = row.get::<_, Option<_>>(6).unwrap_or_default();
-    let round_trips: Vec<Option<i64>> = row.get::<_, Option<_>>(7).unwrap_or_default();
+    let round_trips =
+        |column: usize| -> Vec<Option<i64>> { row.get::<_, Option<_>>(column).unwrap_or_default() };
+    let (heartbeats, fetches, records) = (round_trips(7), round_trips(8), round_trips(9));
+    let span = |ms: Option<i64>| ms.map(|ms| Span::from_millis(ms.max(0) as u64));
+    let round_trips = heartbeats.into_iter().zip(fetches).zip(records);
     let speeds = capacities.into_iter().zip(round_trips);
-    let speeds = speeds.map(|(capacity, round_trip)| {
+    let speeds = speeds.map(|(capacity, ((heartbeat, fetch), record))| {
         Some(ReportedSpeed {
             capacity: Capacity::of_quarters(capacity?.max(0) as u8),
-            round_trip: round_trip.map(|ms| Span::from_millis(ms.max(0) as u64)),
+            round_trips: RoundTrips {
+                heartbeat: span(heartbeat),
+                fetch: span(fetch),
+                record: span(record),
+            },
         })
     });
     let nodes = nodes.into_iter().zip(beats).zip(wants_shards);
@@ -272,9 +302,9 @@ fn read_view(row: &tokio_postgres::Row) -> Result<TableView, DbError> {
             speed,
         },
     );
-    let shards: Vec<i16> = row.get(8);
-    let owners: Vec<Option<i64>> = row.get(9);
-    let epochs: Vec<i64> = row.get(10);
+    let shards: Vec<i16> = row.get(10);
+    let owners: Vec<Option<i64>> = row.get(11);
+    let epochs: Vec<i64> = row.get(12);
     let shards = shards.into_iter().zip(owners).zip(epochs);
     let shards = shards.map(|((shard, owner), epoch)| {
         Ok(ShardRow {

@@ -28,6 +28,7 @@ use super::node_rpc::NodeRpc;
 use super::{concurrency_shares, listener, node_list, poller, rpc_exchange, upgrade};
 use crate::fair_queue::QueueClass;
 use crate::postgres::connection::PgConnection;
+use crate::postgres::schema::FORMAT;
 use crate::postgres::settings::PostgresSettings;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::Task;
@@ -36,7 +37,9 @@ use crate::postgres::write::unowned;
 use crate::postgres::write::write_context::WriteContext;
 use crate::read_duration::ReadDuration;
 use crate::reply::{Reply, reply_channel};
-use crate::{Answer, Cluster, DisabledReason, Lease, NodeInfo, Owner, StoreError, Written};
+use crate::{
+    Answer, Cluster, DisabledReason, Lease, NodeInfo, OpenError, Owner, StoreError, Written,
+};
 
 /// Time after a complete read of the changes during which this node counts as informed, in milliseconds.
 const INFORMED_PERIOD_MS: u64 = 1_000;
@@ -73,14 +76,15 @@ struct Known {
 }
 
 impl Membership {
-    /// Joins the cluster: starts the tasks, and waits until this node has a number and the shards that are free.
+    /// Joins the cluster: starts the tasks, and waits until this node has a number and the shards that are free. Fails if the
+    /// database needs nodes that know a later version.
     pub(in crate::postgres) async fn begin(
         shared: &Shared,
         owned_shards: &Arc<OwnedShards>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
         database_clock: DatabaseClock,
-    ) -> (Arc<Membership>, Vec<JoinHandle<()>>) {
+    ) -> Result<(Arc<Membership>, Vec<JoinHandle<()>>), OpenError> {
         let (inputs, inbox) = mpsc::unbounded_channel();
         let (share_requests, questions) = mpsc::unbounded_channel();
         let membership = Arc::new(Membership {
@@ -103,12 +107,15 @@ impl Membership {
             closing: AtomicBool::new(false),
         });
         let (entered, enters) = oneshot::channel();
-        let table = ClusterTable::new(settings.clone(), timings, database_clock);
+        let table = ClusterTable::new(shared, settings.clone(), timings, database_clock);
         let member =
             MembershipTask::new(membership.clone(), settings, timings, table, inbox, entered);
         let mut tasks = vec![tokio::task::spawn_local(member.run())];
         // If joining takes longer, it completes in the background.
-        let _ = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
+        let entered = tokio::time::timeout(JOIN_TIMEOUT, enters).await;
+        if matches!(entered, Ok(Ok(false))) {
+            return Err(too_new(shared, settings));
+        }
         tasks.extend([
             tokio::task::spawn_local(listener::listen(membership.clone(), settings.clone())),
             tokio::task::spawn_local(poller::follow_change_log(membership.clone())),
@@ -124,7 +131,7 @@ impl Membership {
                 questions,
             )),
         ]);
-        (membership, tasks)
+        Ok((membership, tasks))
     }
 
     /// The monotonic clock.
@@ -201,6 +208,15 @@ impl Membership {
         let operation = Task::boxed(run, done);
         self.shared.queue.push(QueueClass::Internal, operation);
         answer
+    }
+}
+
+/// The error of a node that does not know the version that the database needs.
+pub(super) fn too_new(shared: &Shared, settings: &PostgresSettings) -> OpenError {
+    OpenError::DatabaseTooNew {
+        server: settings.server.to_string(),
+        found: shared.required_schema.get(),
+        known: FORMAT,
     }
 }
 

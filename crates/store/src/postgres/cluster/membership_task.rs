@@ -16,11 +16,10 @@ use posthaste_core::time::Tick;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cluster_table::ClusterTable;
-use super::membership::Membership;
-use crate::Done;
+use super::membership::{Membership, too_new};
 use crate::postgres::settings::PostgresSettings;
-use crate::postgres::write::operation::{Operation, Task};
-use crate::postgres::write::write_context::WriteContext;
+use crate::postgres::write::operation::Operation;
+use crate::{Done, StoreError};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste_store::postgres::member";
@@ -61,7 +60,9 @@ pub(super) struct MembershipTask {
     /// Callers that wait until this node owns no shards.
     retires: Vec<Done<()>>,
     phase: Phase,
-    entered: Option<oneshot::Sender<()>>,
+    /// Tells the start whether the node has joined, or is too old for the database.
+    entered: Option<oneshot::Sender<bool>>,
+    settings: Rc<PostgresSettings>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +76,15 @@ enum Phase {
 }
 
 impl MembershipTask {
-    /// Creates the task of a node that has no number yet. It signals `entered` when the node has a number and has
-    /// claimed the shards that are free.
+    /// Creates the task of a node that has no number yet. It sends `true` through `entered` when the node has a number and
+    /// has claimed the shards that are free, and `false` if the node is too old for the database.
     pub(in crate::postgres) fn new(
         membership: Arc<Membership>,
         settings: &Rc<PostgresSettings>,
         timings: Timings,
         table: ClusterTable,
         inbox: mpsc::UnboundedReceiver<MembershipInput>,
-        entered: oneshot::Sender<()>,
+        entered: oneshot::Sender<bool>,
     ) -> MembershipTask {
         // The state machine sends one request at a time.
         let (requests, received) = mpsc::channel(1);
@@ -100,6 +101,7 @@ impl MembershipTask {
             retires: Vec::new(),
             phase: Phase::Running,
             entered: Some(entered),
+            settings: settings.clone(),
         }
     }
 
@@ -204,18 +206,23 @@ impl MembershipTask {
         self.passes_barrier = true;
         let membership = self.membership.clone();
         let shared = &self.membership.shared;
-        let send_passed = move || membership.send(MembershipInput::Passed(holdings));
+        let passed = Arc::new(PassedBarrier {
+            membership,
+            holdings,
+        });
+        let barrier = || {
+            let passed = passed.clone();
+            Operation::Barrier(Box::new(move || drop(passed)))
+        };
         // The first queue may contain results for these shards, so its barrier goes behind them. The other queues contain
         // events, whose owner is determined when they are written, and sweeps, which check whether they are the owner's.
         // Only what is being written now must finish, so their barriers go to the front. A writer whose queue was never
-        // used needs no barrier. Then it has not even a connection.
+        // used needs no barrier.
         let others = [&shared.metered, &shared.large, &shared.background];
-        let others = others.into_iter().filter(|queue| queue.is_used()).cloned();
-        let mut pass: Box<dyn FnOnce() + Send> = Box::new(send_passed);
-        for queue in others {
-            pass = Box::new(move || queue.push_first(barrier(pass)));
+        for queue in others.into_iter().filter(|queue| queue.is_used()) {
+            queue.push_first(barrier());
         }
-        shared.queue.push_last(barrier(pass));
+        shared.queue.push_last(barrier());
     }
 
     fn answered(&mut self, answer: Input) {
@@ -229,7 +236,10 @@ impl MembershipTask {
             Input::HeartbeatDone(view) => {
                 self.membership.update_view(view);
                 for (kind, took) in self.membership.shared.round_trips.take() {
-                    self.handle(Input::RoundTrip(kind, took));
+                    self.handle(match took {
+                        Some(took) => Input::RoundTrip(kind, took),
+                        None => Input::RoundTripFailed(kind),
+                    });
                 }
             }
             Input::Expelled => {
@@ -239,6 +249,7 @@ impl MembershipTask {
                 );
                 self.me = None;
             }
+            Input::TooOld => self.end_too_old(),
             Input::Released => {
                 if let Some(Command::Release(holdings)) = &self.in_progress {
                     self.membership.mark_released(holdings);
@@ -250,6 +261,7 @@ impl MembershipTask {
             | Input::Left
             | Input::Failed
             | Input::RoundTrip(..)
+            | Input::RoundTripFailed(_)
             | Input::RevokeFinished(_)
             | Input::TableChanged
             | Input::Retire => {}
@@ -269,7 +281,22 @@ impl MembershipTask {
             && let Some(entered) = self.entered.take()
         {
             // Opening may have stopped waiting.
-            let _ = entered.send(());
+            let _ = entered.send(true);
+        }
+    }
+
+    /// Ends the start, or the store of a running node, because the database needs nodes that know a later version.
+    fn end_too_old(&mut self) {
+        let entered = self.entered.take();
+        if entered.is_some_and(|entered| entered.send(false).is_ok()) {
+            return;
+        }
+        let shared = &self.membership.shared;
+        let error = too_new(shared, &self.settings);
+        let why = StoreError::DatabaseTooNew(error.to_string());
+        shared.fail_queues(&why);
+        if shared.closed.broke(why.clone()) {
+            shared.hand_over.broken(&why);
         }
     }
 
@@ -354,27 +381,32 @@ impl MembershipTask {
 /// Logs that this node gives shards away, or takes them back.
 fn log_capacity(change: CapacityChange) {
     let (from, to) = (change.from.quarters(), change.to.quarters());
-    let round_trip = change.round_trip;
+    let (kind, round_trip) = (change.kind, change.round_trip);
     let others = change.others.unwrap_or_default();
     if to < from {
         tracing::warn!(
-            target: LOG_TARGET, quarters = to, %round_trip, %others,
+            target: LOG_TARGET, quarters = to, ?kind, %round_trip, %others,
             "round trips to the database are slower than on other nodes; this node gives shards away"
         );
     } else {
         tracing::info!(
-            target: LOG_TARGET, quarters = to, %round_trip, %others,
+            target: LOG_TARGET, quarters = to, ?kind, %round_trip, %others,
             "round trips to the database are quick again; this node takes shards back"
         );
     }
 }
 
-/// Creates an operation that calls `past` when a writer has processed everything before it. This also holds if the
-/// database did not answer.
-fn barrier(past: impl FnOnce() + Send + 'static) -> Operation {
-    let passed = Box::new(move |_: Result<(), crate::StoreError>| past());
-    let nothing = async |_: &mut WriteContext| Ok(());
-    Task::boxed(nothing, passed)
+/// A barrier through all writers. Reports to the membership when the last of them has dropped it.
+struct PassedBarrier {
+    membership: Arc<Membership>,
+    holdings: Vec<OwnedShard>,
+}
+
+impl Drop for PassedBarrier {
+    fn drop(&mut self) {
+        let holdings = std::mem::take(&mut self.holdings);
+        self.membership.send(MembershipInput::Passed(holdings));
+    }
 }
 
 /// Sends requests to the database, one after the other.

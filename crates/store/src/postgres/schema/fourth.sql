@@ -7,16 +7,11 @@ ALTER TABLE endpoints ADD COLUMN protection text;
 -- Limits of endpoints that set none of their own, as JSON.
 ALTER TABLE tenants ADD COLUMN endpoint_defaults text;
 
--- Stats: deliveries that needed a retry, and attempts of deliveries that succeeded. Buckets of the previous version get
--- estimates until they expire after 25 hours: their second attempts, and all attempts if there was a success, so that
--- attempts per success does not change.
--- The defaults are for nodes of the previous version, which insert rows without these columns during a rolling upgrade.
+-- Stats: deliveries that needed a retry, and attempts of deliveries that succeeded. Nodes of the previous version insert rows
+-- without these columns; readers estimate them (write/stats.rs) until the rows expire. The rows are not updated here, because
+-- this transaction locks tenants and endpoints.
 ALTER TABLE figures ADD COLUMN retried_deliveries bigint NOT NULL DEFAULT 0;
 ALTER TABLE figures ADD COLUMN success_attempts bigint NOT NULL DEFAULT 0;
-UPDATE figures SET
-    retried_deliveries = least(second_attempts, greatest(attempts - retries, 0)),
-    success_attempts = CASE WHEN succeeded > 0 THEN greatest(attempts, succeeded) ELSE 0 END
-    WHERE second_attempts > 0 OR succeeded > 0;
 
 -- The limits that an endpoint inherits: the sum of 1 (timeout), 2 (in flight) and 4 (rate). The columns of inherited limits
 -- hold the usual defaults, for nodes of the previous version. Existing endpoints keep their own limits.

@@ -6,27 +6,33 @@
 use std::time::Duration;
 
 use posthaste_core::cluster::{SchemaCheck, SchemaVersions, check};
+use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 
+use super::lock_wait::wait_for_others;
 use super::{FORMAT, MIGRATIONS, OLDEST_FORMAT, lock, meta};
 use crate::OpenError;
 use crate::postgres::connection::{ConnectError, MIN_SERVER_VERSION, PgConnection};
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::dial::ServerUrl;
 
-/// Time limit for a migration, including the wait for a migration by another node.
+/// Log target of this module.
+const LOG_TARGET: &str = "posthaste_store::postgres::migrate";
+
+/// Time limit for a step of a migration, including the wait for a step by another node.
 const MIGRATION: Duration = Duration::from_secs(3_600);
-/// Maximum number of deadlocks with running nodes, after each of which a step is repeated.
-const MAX_BLOCKED: u32 = 10;
-/// Pause before the next try, in which the nodes that run can work.
-const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
-/// Ends a migration that waits for a table for longer than this. It is tried again.
+/// Maximum time for which a migration waits for transactions that use its tables: longer than most backups take.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(24 * 3_600);
+/// Ends a step that waits for a table for longer than this, which is as long as the running nodes may wait for it. The step
+/// is tried again. Longer than the server's `deadlock_timeout`, after which the server ends an autovacuum that is in the way.
 const LIMIT_LOCK_WAITS: &str = "SET LOCAL lock_timeout = '2s'";
 
 /// Migrates the database to the newest schema version, and returns the version that a node must know. Several nodes may
 /// call this at once: one migrates, the others wait for it.
 ///
-/// Nodes of the version before may be running. Each step is a transaction of its own, so that they wait only a short time.
+/// Nodes of the version before may be running. Each step is a transaction of its own, so that they wait only a short time,
+/// and a start that was interrupted continues with the step that is missing. While another transaction uses a table, such as
+/// that of a backup, the migration waits, at most [`MAX_LOCK_WAIT`], and the nodes that run do not.
 pub(in crate::postgres) async fn migrate(
     conn: &PgConnection,
     url: &ServerUrl,
@@ -54,21 +60,30 @@ pub(in crate::postgres) async fn migrate(
     }
     // Building an index over a large table takes longer than any other statement.
     let usual = conn.replace_time_limit(Some(MIGRATION));
-    let mut blocked = 0;
+    let until = Instant::now() + MAX_LOCK_WAIT;
     let migrated = loop {
-        match step(conn).await {
+        let fault = match step(conn).await {
             Ok(done) if done.reached >= FORMAT => break Ok(done.required),
-            Ok(_) => {}
-            Err(fault) => {
-                // If the connection is lost, there is nothing to roll back.
-                let _ = conn.batch("ROLLBACK").await;
-                blocked += 1;
-                // A deadlock with a transaction of a running node, or a table that a long transaction uses.
-                if fault.kind() != ErrorKind::Blocked || blocked == MAX_BLOCKED {
-                    break Err(explain(fault));
-                }
-                tokio::time::sleep(BLOCKED_PAUSE).await;
-            }
+            Ok(_) => continue,
+            Err(fault) => fault,
+        };
+        // If the connection is lost, there is nothing to roll back.
+        let _ = conn.batch("ROLLBACK").await;
+        // A deadlock with a transaction of a running node, or a table that a long transaction uses.
+        if fault.kind() != ErrorKind::Blocked {
+            break Err(explain(fault));
+        }
+        if Instant::now() >= until {
+            break Err(OpenError::Server {
+                server: url.to_string(),
+                why: format!(
+                    "the migration has waited {} h for transactions that use its tables; end them and start again ({fault})",
+                    MAX_LOCK_WAIT.as_secs() / 3_600
+                ),
+            });
+        }
+        if let Err(fault) = wait_for_others(conn, until).await {
+            break Err(explain(fault));
         }
     };
     conn.replace_time_limit(usual);
@@ -103,6 +118,7 @@ async fn step(conn: &PgConnection) -> Result<SchemaVersions, DbError> {
         conn.execute(sql, &[&name, &i64::from(version)]).await?;
     }
     conn.batch("COMMIT").await?;
+    tracing::info!(target: LOG_TARGET, reached, "migrated the database");
     Ok(SchemaVersions { required, reached })
 }
 

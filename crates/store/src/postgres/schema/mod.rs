@@ -1,6 +1,6 @@
 //! The stored format: migrations, partitions, and how rows and columns are read.
 //!
-//! [`MIGRATIONS`] lead from each schema version to the next, and [`migrate`] runs them. [`partitions`] creates the
+//! [`MIGRATIONS`] lead from each schema version to the next, [`migrate`] runs them, and [`lock_wait`] waits for backups. [`partitions`] creates the
 //! partitions of a day. [`columns`] converts values, [`delivery_rows`] and [`event_rows`] convert rows. [`lock`] and
 //! [`meta`] name the advisory locks and the rows of the table `meta`. The names of tables and columns are contracts;
 //! some are older than the names in the code. `docs/internals/stored-names.md` explains them.
@@ -12,6 +12,7 @@ pub(in crate::postgres) mod clock_skew;
 pub(in crate::postgres) mod columns;
 pub(in crate::postgres) mod delivery_rows;
 pub(in crate::postgres) mod event_rows;
+mod lock_wait;
 pub(in crate::postgres) mod migrate;
 pub(in crate::postgres) mod partitions;
 
@@ -85,4 +86,26 @@ pub(crate) mod meta {
     pub(crate) const CLOCK_SAVED_AT: &str = "clock_saved_at";
     /// Time of the last write probe.
     pub(crate) const PROBED_AT: &str = "probed_at";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The migrations of version 0.1.0.
+    const RELEASED: usize = 3;
+
+    /// A migration holds its locks until it ends, and running nodes wait for them. So it must not take time for each row.
+    #[test]
+    fn migrations_change_no_rows() {
+        for (number, migration) in MIGRATIONS.iter().enumerate().skip(RELEASED) {
+            let changes = migration.lines().filter(|line| {
+                ["UPDATE ", "DELETE ", "INSERT "]
+                    .iter()
+                    .any(|verb| line.starts_with(verb))
+            });
+            let changes: Vec<&str> = changes.collect();
+            assert!(changes.is_empty(), "migration {}: {changes:?}", number + 1);
+        }
+    }
 }

@@ -316,7 +316,15 @@ impl Store for PostgresStore {
             self.shared.contents.clone(),
         );
         let round_trips = self.shared.round_trips.clone();
-        self.read(ReadDuration::Quick, async move |conn: &PgConnection| {
+        let (done, answer) = reply_channel();
+        let failures = round_trips.clone();
+        let answered = Box::new(move |fetched: Result<Fetched, StoreError>| {
+            if matches!(fetched, Err(StoreError::Unavailable(_))) {
+                failures.add_failed(RoundTripKind::Fetch);
+            }
+            done(fetched);
+        });
+        let fetch = async move |conn: &PgConnection| {
             let began = Instant::now();
             let fetched = fetch::fetch(
                 conn,
@@ -330,7 +338,10 @@ impl Store for PostgresStore {
             .await?;
             round_trips.add(RoundTripKind::Fetch, began);
             Ok(fetched)
-        })
+        };
+        let readers = &self.shared.readers;
+        readers.read(ReadDuration::Quick, false, fetch, answered);
+        answer
     }
 
     fn sweep(

@@ -13,7 +13,7 @@ impl StatsStore for PostgresStore {
     fn add_stats(&self, happened: Vec<StatEntry>) -> Answer<()> {
         let rows = StatsColumns::of(happened);
         self.write_in_background(async move |context: &mut WriteContext| {
-            rows.add(&context.conn).await
+            rows.add(&context.conn, context.slot()).await
         })
     }
 

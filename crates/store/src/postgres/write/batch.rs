@@ -5,7 +5,6 @@
 //! relies on. If a check fails, the transaction is aborted and the batch is planned again with the new information.
 //! Limited tenants never share a batch with others (see `usage`).
 
-use posthaste_core::cluster::RoundTripKind;
 use posthaste_core::id::{DeliveryId, EndpointId, TenantId};
 use posthaste_core::time::Month;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -231,6 +230,7 @@ impl Writer {
                 break;
             }
             if let Err(failed) = self.connect().await {
+                self.context.round_trips.add_unsent(batch.records.len());
                 batch.refuse(&failed.why);
                 return Err(failed);
             }
@@ -336,10 +336,11 @@ impl Writer {
             return Box::pin(self.try_batch(batch)).await;
         }
         let began = Instant::now();
-        commit(&self.context, batch, &plan, begun).await?;
+        let committed = commit(&self.context, batch, &plan, begun).await;
         if !batch.records.is_empty() {
-            self.context.round_trips.add(RoundTripKind::Record, began);
+            self.context.round_trips.add_commit(began, &committed);
         }
+        committed?;
         let mut accepted = plan.accepted;
         let due_watermarks = &self.context.due_watermarks;
         for it in batch.current() {

@@ -3,7 +3,7 @@
 //! *Hot* operations accept events and record attempts. The writer combines all hot operations of a group into a few
 //! array statements and sends them together. All others are *cold*: each is a function that runs in its own
 //! transaction, in queue order between the hot ones. Both kinds may run more than once, each time from the start,
-//! after the previous run was rolled back.
+//! after the previous run was rolled back. A *barrier* writes nothing.
 
 use std::pin::Pin;
 
@@ -25,6 +25,8 @@ pub(in crate::postgres) enum Operation {
     Record(Box<RecordOperation>),
     /// Any other operation.
     Cold(Box<dyn ColdOperation>),
+    /// A position in the queue. Called when everything before it was written or has failed, without the database.
+    Barrier(Box<dyn FnOnce() + Send>),
 }
 
 /// Events of one tenant that are accepted together.
@@ -73,6 +75,7 @@ impl Operation {
             Operation::Accept(accepting) => accepting.reply.send(Err(why)),
             Operation::Record(recording) => recording.reply.send(Err(why)),
             Operation::Cold(cold) => cold.answer(Err(why)),
+            Operation::Barrier(pass) => pass(),
         }
     }
 }

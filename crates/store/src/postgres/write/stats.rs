@@ -2,7 +2,7 @@
 //!
 //! The transaction that records attempts or ends deliveries adds what it counts to the table `stats`, in the slot of its
 //! writer ([`ChangeColumns`]), so that no node waits for another. A bucket is the sum over the slots, and over the table
-//! `figures`, to which nodes of 0.1 add what they counted in memory.
+//! `figures`, to which nodes of 0.1 add what they counted in memory. Two counters are estimated for these.
 
 use posthaste_core::time::Timestamp;
 use tokio_postgres::Row;
@@ -111,21 +111,26 @@ impl StatsColumns {
         rows
     }
 
-    pub(in crate::postgres) async fn add(&self, conn: &PgConnection) -> Result<(), DbError> {
+    pub(in crate::postgres) async fn add(
+        &self,
+        conn: &PgConnection,
+        slot: i16,
+    ) -> Result<(), DbError> {
         let mut params: Vec<&(dyn ToSql + Sync)> =
             vec![&self.widths, &self.began, &self.tenants, &self.endpoints];
         params.extend(self.counts.iter().map(|it| it as &(dyn ToSql + Sync)));
+        params.push(&slot);
         conn.execute(ADD, &params).await?;
         Ok(())
     }
 }
 
-/// Adds counters in the table of nodes of 0.1.
-const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, retries, \
+/// Adds counters to the buckets of scopes that exist. Takes the columns of [`StatsColumns`] and the slot.
+const ADD: &str = "INSERT INTO stats AS f (width, bucket, scope, slot, attempts, retries, \
     second_attempts, second_successes, succeeded, failed, retried_deliveries, success_attempts, \
-    latency_micros, slowest_micros) SELECT g.width, g.bucket, s.no, g.attempts, g.retries, g.second_attempts, \
+    latency_micros, slowest_micros, is_failing) SELECT g.width, g.bucket, s.no, $15, g.attempts, g.retries, g.second_attempts, \
     g.second_successes, g.succeeded, g.failed, g.retried_deliveries, g.success_attempts, \
-    g.latency_micros, g.slowest_micros \
+    g.latency_micros, g.slowest_micros, g.retries + g.failed > 0 \
     FROM UNNEST($1::smallint[], $2::bigint[], $3::text[], $4::uuid[], $5::bigint[], $6::bigint[], \
     $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[]) \
     AS g (width, bucket, tenant, endpoint, attempts, retries, second_attempts, second_successes, \
@@ -136,7 +141,7 @@ const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, ret
       (SELECT no FROM endpoints WHERE id = g.endpoint AND standing <> 3) \
      ELSE 0 END AS no) s \
     WHERE s.no IS NOT NULL ORDER BY g.width, g.bucket, s.no \
-    ON CONFLICT (width, bucket, scope) DO UPDATE SET \
+    ON CONFLICT (width, bucket, scope, slot) DO UPDATE SET \
     attempts = f.attempts + EXCLUDED.attempts, \
     retries = f.retries + EXCLUDED.retries, \
     second_attempts = f.second_attempts + EXCLUDED.second_attempts, \
@@ -146,7 +151,8 @@ const ADD: &str = "INSERT INTO figures AS f (width, bucket, scope, attempts, ret
     retried_deliveries = f.retried_deliveries + EXCLUDED.retried_deliveries, \
     success_attempts = f.success_attempts + EXCLUDED.success_attempts, \
     latency_micros = f.latency_micros + EXCLUDED.latency_micros, \
-    slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros)";
+    slowest_micros = greatest(f.slowest_micros, EXCLUDED.slowest_micros), \
+    is_failing = f.is_failing OR EXCLUDED.is_failing";
 
 /// Returns the number of a scope, or `None` if the tenant or endpoint does not exist.
 async fn number(conn: &PgConnection, scope: &SubjectScope) -> Result<Option<i64>, DbError> {
@@ -176,16 +182,25 @@ const SUMS: &str = "sum(f.attempts)::bigint, sum(f.retries)::bigint, sum(f.secon
      sum(f.retried_deliveries)::bigint, sum(f.success_attempts)::bigint, \
      sum(f.latency_micros)::bigint, max(f.slowest_micros)";
 
+/// The counters that nodes of 0.1 do not write, estimated: the deliveries that needed a retry by their second attempts, and
+/// the attempts of deliveries that succeeded by all attempts, so that attempts per success does not change.
+const ESTIMATES: &str = "CASE WHEN retried_deliveries = 0 AND success_attempts = 0 \
+     THEN least(second_attempts, greatest(attempts - retries, 0)) ELSE retried_deliveries END, \
+     CASE WHEN success_attempts = 0 AND succeeded > 0 \
+     THEN greatest(attempts, succeeded) ELSE success_attempts END";
+
 /// Returns the rows of one bucket and scope in both tables, as a subquery.
 fn rows_of(scope: &str) -> String {
-    const COLUMNS: &str = "attempts, retries, second_attempts, second_successes, succeeded, failed, \
-        retried_deliveries, success_attempts, latency_micros, slowest_micros";
-    let of = |table: &str| {
+    let of = |table: &str, added: &str| {
         format!(
-            "SELECT {COLUMNS} FROM {table} WHERE width = $1 AND bucket = b.began AND scope = {scope}"
+            "SELECT attempts, retries, second_attempts, second_successes, succeeded, failed, {added}, \
+             latency_micros, slowest_micros \
+             FROM {table} WHERE width = $1 AND bucket = b.began AND scope = {scope}"
         )
     };
-    format!("({} UNION ALL {})", of("figures"), of("stats"))
+    let stats = of("stats", "retried_deliveries, success_attempts");
+    // The names of the columns come from the first subquery.
+    format!("({stats} UNION ALL {})", of("figures", ESTIMATES))
 }
 
 pub(in crate::postgres) async fn read(

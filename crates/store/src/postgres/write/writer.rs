@@ -128,6 +128,11 @@ impl Writer {
                     self.queue.charge(&class, rows_in(began.elapsed()));
                     return written;
                 }
+                Operation::Barrier(pass) => {
+                    let written = self.write_batch(batch).await;
+                    pass();
+                    return written;
+                }
             }
             if weight.is_full() {
                 break;
