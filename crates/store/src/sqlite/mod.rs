@@ -49,6 +49,7 @@ mod row_keys;
 mod schedules;
 mod schema;
 mod sessions;
+mod staged_payloads;
 mod start;
 mod stats;
 mod store;
