@@ -42,6 +42,7 @@ mod outbox;
 mod owner_emails;
 mod readers;
 mod record;
+mod replay_targets;
 mod replays;
 mod retention;
 mod routing_table;

@@ -25,7 +25,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
-pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplayTargets, plan};
+pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplaySearch, ReplayTargets};
 use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
 use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
