@@ -52,7 +52,7 @@ impl ReplayTargets {
     }
 }
 
-/// Where the next page starts.
+/// The start of the next page.
 #[derive(Clone, Copy, Debug)]
 enum SearchPosition {
     /// At the deliveries with greater keys.

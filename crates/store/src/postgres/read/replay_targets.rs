@@ -62,7 +62,7 @@ pub(in crate::postgres) struct ReplayTargets {
     pub(in crate::postgres) targets: Vec<ReplayTarget>,
 }
 
-/// Where the next page starts.
+/// The start of the next page.
 #[derive(Clone, Copy, Debug)]
 enum SearchPosition {
     /// At the deliveries with lesser ids; without an id, at the newest one.
