@@ -70,9 +70,10 @@ impl StagedPayloads {
         let (end, _) = piece(events, self.stored);
         let mut insert =
             conn.prepare_cached("INSERT INTO payloads (no, payload) VALUES (?1, ?2)")?;
-        for index in self.stored..end {
-            if let Some(no) = self.numbers[index] {
-                insert.execute((no, events[index].content.payload.as_ref()))?;
+        let numbered = self.numbers.iter().zip(events);
+        for (no, event) in numbered.take(end).skip(self.stored) {
+            if let Some(no) = no {
+                insert.execute((no, event.content.payload.as_ref()))?;
             }
         }
         self.stored = end;
