@@ -84,7 +84,11 @@ pub(crate) async fn accept(
                 tenants.spawn(async move { accept_checked(&app, &tenant, checked, outcome).await });
             }
             Err(NoTenant::Refused(error)) => {
-                let refused = rows.iter().map(|row| (row.id, Err(error.clone())));
+                // The tenant of a row that cannot be read may be missing for that reason.
+                let refused = rows.iter().map(|row| {
+                    let unreadable = row.fields.as_ref().err();
+                    (row.id, Err(unreadable.unwrap_or(&error).clone()))
+                });
                 accepted.add(refused.collect());
             }
             Err(NoTenant::Unknown(error)) => accepted.failure = Some(error),

@@ -5,15 +5,17 @@
 //! deliveries.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use posthaste_core::delivery::{DeadReason, OrderingKey};
-use posthaste_core::id::{DeliveryId, EndpointId};
+use posthaste_core::id::{DeliveryId, EndpointId, EventId};
 use posthaste_core::time::Timestamp;
 
 use super::Harness;
 use super::fixture::{StoreFixture, all, at, endpoint, event, id, keyed, kind, ordered, set};
 use posthaste_store::{
-    AcceptResult, AcceptedOrStored, DeliveryFilter, EventFilter, MAX_DELIVERIES_OF_STORED,
+    AcceptResult, AcceptedOrStored, Content, DeliveryFilter, EventFilter, MAX_DELIVERIES_OF_STORED,
     NewEvent, ReplayStatus, StoredStatus,
 };
 
@@ -328,6 +330,73 @@ pub(super) async fn a_request_with_many_deliveries_is_complete(harness: &dyn Har
             let waiting = world.store.pending(EndpointId(number)).await;
             assert_eq!(waiting, Ok(200), "round {round}");
         }
+        world = world.reopened().await;
+    }
+}
+
+pub(super) async fn a_request_with_many_bytes_is_complete(harness: &dyn Harness) {
+    let mut world = StoreFixture::with_acme(harness).await;
+    world.add_tenant("other").await;
+    world.add_endpoint(1).await;
+    world.add(endpoint(99, "other", &[])).await;
+    let payload = |number: usize| Bytes::from(vec![number as u8; 300_000 + number]);
+    let large = |first: usize| -> Vec<NewEvent> {
+        let numbers = first..first + 16;
+        let with_payload = |number| {
+            let content = Content {
+                payload: payload(number),
+                ..Content::clone(&event("acme", "a.b").content)
+            };
+            NewEvent {
+                content: Arc::new(content),
+                ..keyed("acme", &format!("key {number}"), "{}")
+            }
+        };
+        numbers.map(with_payload).collect()
+    };
+    // None of the answers is awaited before the next call.
+    let first = world.store.accept(at(1), large(0));
+    let between = world.store.accept(at(1), vec![event("other", "a.b")]);
+    let repeated = world.store.accept(at(2), large(0));
+    assert!(matches!(between.await, Ok(AcceptResult::Done(_))));
+    let Ok(AcceptResult::Done(first)) = first.await else {
+        panic!("the request is not accepted");
+    };
+    let Ok(AcceptResult::Done(repeated)) = repeated.await else {
+        panic!("the repeated request is not accepted");
+    };
+    assert!(first.iter().all(|it| it.is_new));
+    assert!(repeated.iter().all(|it| !it.is_new));
+    let ids = |accepted: &[AcceptedOrStored]| -> Vec<EventId> {
+        accepted.iter().map(|it| it.event.id).collect()
+    };
+    let mut stored = ids(&first);
+    assert_eq!(ids(&repeated), stored);
+    assert_eq!(world.recorder.take().len(), 17);
+    // Half of the events are stored already.
+    let overlapping = world.accept_all(at(3), large(8)).await;
+    assert!(overlapping[..8].iter().all(|it| !it.is_new));
+    assert!(overlapping[8..].iter().all(|it| it.is_new));
+    stored.extend(&ids(&overlapping)[8..]);
+    // The last event has a key of other content, so none of them is stored.
+    let mut conflicting = large(24);
+    conflicting[15] = keyed("acme", "key 0", "other content");
+    let refused = world.store.accept(at(4), conflicting).await;
+    assert_eq!(refused, Ok(AcceptResult::Conflict(vec![15])));
+    for round in 0..2 {
+        for (number, id) in stored.iter().enumerate() {
+            let (_, content) = world.store.content(*id).await.unwrap().expect("it exists");
+            assert!(
+                content.payload == payload(number),
+                "{number}, round {round}"
+            );
+        }
+        let mut listed = world.events("acme", EventFilter::default()).await;
+        listed.reverse();
+        let listed: Vec<EventId> = listed.iter().map(|it| it.event.id).collect();
+        assert_eq!(listed, stored, "round {round}");
+        let waiting = world.store.pending(EndpointId(1)).await;
+        assert_eq!(waiting, Ok(24), "round {round}");
         world = world.reopened().await;
     }
 }

@@ -296,6 +296,7 @@ macro_rules! every_case {
                 a_long_queue_of_one_key_does_not_hide_other_keys
                 a_long_replay_is_complete
                 a_request_with_many_deliveries_is_complete
+                a_request_with_many_bytes_is_complete
                 a_repeated_event_names_its_first_deliveries
             }
         }

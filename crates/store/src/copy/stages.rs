@@ -266,7 +266,8 @@ pub(super) const STAGES: [Stage; 15] = [
         name: "events",
         table: "events",
         key: "key",
-        weight: "length(payload) + length(deliveries)",
+        weight: "ifnull((SELECT length(p.payload) FROM payloads p WHERE p.no = payload_no), length(payload)) \
+                 + length(deliveries)",
         parts: &[
             Part {
                 table: "events",
@@ -289,7 +290,8 @@ pub(super) const STAGES: [Stage; 15] = [
                     ("deliveries", Bytes),
                 ],
                 sql: "SELECT key, tail, tenant_no, created_at, deliver_at, ordering, test, type, content_type, \
-                      idempotency_key, payload_removed_at, trace, request, schedule, scheduled_for, payload, \
+                      idempotency_key, payload_removed_at, trace, request, schedule, scheduled_for, \
+                      ifnull((SELECT p.payload FROM payloads p WHERE p.no = payload_no), payload), \
                       deliveries FROM events WHERE key > ?1 AND key <= ?2",
                 shape: Shape::AcceptedWith,
             },

@@ -26,7 +26,8 @@ pub(super) const COUNTED: [(&str, &str, &str); 25] = [
     ),
     (
         "payload bytes",
-        "SELECT sum(length(payload)) FROM events",
+        "SELECT sum(ifnull((SELECT length(p.payload) FROM payloads p WHERE p.no = payload_no), length(payload))) \
+         FROM events",
         "SELECT coalesce(sum(length(payload)), 0)::bigint FROM events",
     ),
     (

@@ -1,7 +1,8 @@
 //! Accepts events: checks idempotency keys and quotas, and stores events with their deliveries.
 //!
-//! [`AcceptTask`] is the operation. A request with many deliveries is stored in pieces (see [`FanOut`]): its
-//! transaction stores the events, and the caller is answered after the last piece.
+//! [`AcceptTask`] is the operation. The payloads of a large request are stored before its events, in pieces (see
+//! [`StagedPayloads`]). A request with many deliveries stores them after its events, in pieces (see [`FanOut`]), and the
+//! caller is answered after the last one.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use super::group_commit::{Operation, WriteContext, number, set_number};
 use super::routing_table::{EndpointRoute, TenantRoutes};
 use super::row_keys::{Key, id_at, key_of, tail_of};
 use super::schema::meta;
+use super::staged_payloads::{self, PayloadNo, StagedPayloads};
 use super::{advances, delivery_rows, event_rows};
 use crate::accept_plan::{EventDecision, check_deliveries, plan};
 use crate::codes::ms;
@@ -38,6 +40,8 @@ enum Accepted {
     Answer(AcceptResult, Option<FanOut>),
     /// The schedule has changed since it was decided about.
     Superseded,
+    /// A piece of the payloads is stored, and the request continues.
+    Staged(StagedPayloads),
 }
 
 /// The operation that accepts events of one tenant.
@@ -47,6 +51,8 @@ pub(super) struct AcceptTask {
     quotas: Quotas,
     /// The decision about a schedule that the events belong to.
     advance: Option<ScheduleAdvance>,
+    /// Payloads that are stored before the events, as of the last commit.
+    staged: Option<StagedPayloads>,
     accepted: Option<Accepted>,
     reply: AcceptReply,
 }
@@ -64,6 +70,7 @@ impl AcceptTask {
             events,
             quotas,
             advance: None,
+            staged: None,
             accepted: None,
             reply: AcceptReply::Accept(Reply::new(done)),
         }
@@ -81,13 +88,66 @@ impl AcceptTask {
             events: advance.events(),
             quotas,
             advance: Some(advance),
+            staged: None,
             accepted: None,
             reply: AcceptReply::Advance(Reply::new(done)),
         }
     }
 
+    /// Stores the next piece of the payloads. Returns `None` if the events can be accepted or refused now.
+    fn stage(&self, context: &WriteContext<'_>) -> rusqlite::Result<Option<Accepted>> {
+        let mut staged = match &self.staged {
+            Some(staged) if staged.is_complete() => return Ok(None),
+            Some(staged) => staged.clone(),
+            None if !staged_payloads::is_needed(&self.events) => return Ok(None),
+            None => match self.new_events(context)? {
+                Some(is_new) => StagedPayloads::begin(context.conn, &is_new)?,
+                None => return Ok(None),
+            },
+        };
+        staged.store_piece(context.conn, &self.events)?;
+        Ok(Some(Accepted::Staged(staged)))
+    }
+
+    /// Returns which of the events are new. `None` if there are none, or if the request would be refused.
+    fn new_events(&self, context: &WriteContext<'_>) -> rusqlite::Result<Option<Vec<bool>>> {
+        let Ok(checked) = check(context, &self.events)? else {
+            return Ok(None);
+        };
+        if let Some(advance) = &self.advance
+            && advances::find_advanced(context.conn, checked.tenant.no, advance)?.is_none()
+        {
+            return Ok(None);
+        }
+        let is_new: Vec<bool> = checked.plans.iter().map(EventDecision::is_new).collect();
+        let new = is_new.iter().filter(|is_new| **is_new).count() as u64;
+        let (tenant_no, quotas) = (checked.tenant.no, self.quotas);
+        let usage = context
+            .meters
+            .check(context.conn, tenant_no, self.now, quotas, new)?;
+        Ok((new > 0 && usage.is_ok()).then_some(is_new))
+    }
+
+    /// Accepts or refuses the events.
+    fn accept(&self, context: &mut WriteContext<'_>) -> rusqlite::Result<Accepted> {
+        let accepted = match &self.advance {
+            Some(advance) => self.accept_advance(context, advance)?,
+            None => {
+                let mut fan_out = None;
+                let answer = self.accept_events(context, &mut fan_out)?;
+                Accepted::Answer(answer, fan_out)
+            }
+        };
+        if let (Some(staged), Accepted::Answer(AcceptResult::Done(_), _)) =
+            (&self.staged, &accepted)
+        {
+            staged.keep(context.conn)?;
+        }
+        Ok(accepted)
+    }
+
     /// Accepts the events of a decision, and writes it.
-    fn run_advance(
+    fn accept_advance(
         &self,
         context: &mut WriteContext<'_>,
         advance: &ScheduleAdvance,
@@ -103,7 +163,7 @@ impl AcceptTask {
             return Ok(Accepted::Superseded);
         };
         let mut fan_out = None;
-        let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
+        let ingest = self.accept_events(context, &mut fan_out)?;
         if let AcceptResult::Done(accepted) = &ingest {
             let events: Vec<EventId> = accepted.iter().map(|it| it.event.id).collect();
             advances::advance(context.conn, self.now, &found, advance, &events)?;
@@ -115,13 +175,9 @@ impl AcceptTask {
 
 impl Operation for AcceptTask {
     fn run(&mut self, context: &mut WriteContext<'_>) -> rusqlite::Result<()> {
-        self.accepted = Some(match &self.advance {
-            Some(advance) => self.run_advance(context, advance)?,
-            None => {
-                let mut fan_out = None;
-                let ingest = accept(context, self.now, &self.events, self.quotas, &mut fan_out)?;
-                Accepted::Answer(ingest, fan_out)
-            }
+        self.accepted = Some(match self.stage(context)? {
+            Some(staged) => staged,
+            None => self.accept(context)?,
         });
         let tenant = self.events.first().map(|event| &event.tenant);
         if let Some(routes) = tenant.and_then(|tenant| context.routes.tenant(tenant)) {
@@ -130,56 +186,85 @@ impl Operation for AcceptTask {
         Ok(())
     }
 
-    fn committed(self: Box<Self>) -> Option<Box<dyn Operation>> {
-        match self.accepted.expect("what is committed was run") {
+    fn committed(mut self: Box<Self>) -> Option<Box<dyn Operation>> {
+        match self.accepted.take().expect("what is committed was run") {
+            Accepted::Staged(staged) => {
+                self.staged = Some(staged);
+                Some(self)
+            }
             Accepted::Superseded => {
                 self.reply.supersede();
-                None
+                discard(self.staged)
             }
             Accepted::Answer(ingest, Some(fan_out)) => {
                 Some(Box::new(fan_out.answering(self.reply, ingest)))
             }
-            Accepted::Answer(ingest, None) => {
+            Accepted::Answer(ingest @ AcceptResult::Done(_), None) => {
                 self.reply.send(Ok(ingest));
                 None
+            }
+            Accepted::Answer(refused, None) => {
+                self.reply.send(Ok(refused));
+                discard(self.staged)
             }
         }
     }
 
     fn failed(self: Box<Self>, why: StoreError) -> Option<Box<dyn Operation>> {
         self.reply.send(Err(why));
-        None
+        discard(self.staged)
     }
 
     fn continues(&self) -> bool {
-        matches!(self.accepted, Some(Accepted::Answer(_, Some(_))))
+        match &self.accepted {
+            Some(Accepted::Staged(_) | Accepted::Answer(_, Some(_))) => true,
+            Some(Accepted::Answer(_, None) | Accepted::Superseded) | None => false,
+        }
     }
 
     fn bytes(&self) -> usize {
-        let events = self.events.iter();
-        events
-            .map(|event| EVENT_BYTES + event.content.payload.len())
-            .sum()
+        let overhead = self.events.len() * EVENT_BYTES;
+        match &self.staged {
+            Some(staged) if staged.is_complete() => overhead,
+            Some(staged) => staged.next_bytes(&self.events),
+            None if staged_payloads::is_needed(&self.events) => {
+                staged_payloads::piece(&self.events, 0).1
+            }
+            None => {
+                let payloads = self.events.iter().map(|event| event.content.payload.len());
+                overhead + payloads.sum::<usize>()
+            }
+        }
     }
 }
 
-/// Accepts events of one tenant, all or none. Sets `fan_out` if their deliveries are stored in pieces.
-fn accept(
-    context: &mut WriteContext<'_>,
-    now: Timestamp,
+/// Returns the operation that deletes the payloads of a request that was not accepted.
+fn discard(staged: Option<StagedPayloads>) -> Option<Box<dyn Operation>> {
+    Some(Box::new(staged?.discard()))
+}
+
+/// A request that is not refused, unless it exceeds a quota.
+struct Checked {
+    tenant: Arc<TenantRoutes>,
+    plans: Vec<EventDecision<EventId>>,
+    /// Number of deliveries; a small number is an upper bound.
+    deliveries: u64,
+}
+
+/// Checks everything but the quotas of a request. Returns the answer if nothing is to be stored.
+fn check(
+    context: &WriteContext<'_>,
     events: &[NewEvent],
-    quotas: Quotas,
-    fan_out: &mut Option<FanOut>,
-) -> rusqlite::Result<AcceptResult> {
+) -> rusqlite::Result<Result<Checked, AcceptResult>> {
     let Some(first) = events.first() else {
-        return Ok(AcceptResult::Done(Vec::new()));
+        return Ok(Err(AcceptResult::Done(Vec::new())));
     };
     let Some(tenant) = context.routes.tenant(&first.tenant).cloned() else {
-        return Ok(AcceptResult::NoSuchTenant);
+        return Ok(Err(AcceptResult::NoSuchTenant));
     };
     let plans = match plan(events, |key| stored_under(context.conn, tenant.no, key))? {
         Ok(plans) => plans,
-        Err(conflicts) => return Ok(AcceptResult::Conflict(conflicts)),
+        Err(conflicts) => return Ok(Err(AcceptResult::Conflict(conflicts))),
     };
     for (event, plan) in events.iter().zip(&plans) {
         if let (EventDecision::Store, Some(only)) = (plan, event.only)
@@ -187,7 +272,7 @@ fn accept(
                 .endpoint(only)
                 .is_some_and(|route| route.accepts_deliveries())
         {
-            return Ok(AcceptResult::NoSuchEndpoint);
+            return Ok(Err(AcceptResult::NoSuchEndpoint));
         }
     }
     let limits = (
@@ -197,47 +282,79 @@ fn accept(
     let checked = check_deliveries(events, &plans, limits, |event| {
         tenant.count_routes(&event.content.event_type)
     });
-    let deliveries = match checked {
-        Ok(deliveries) => deliveries,
-        Err(refused) => return Ok(refused),
-    };
-    let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
-    let taken = context
-        .meters
-        .take(context.conn, tenant.no, now, quotas, fresh)?;
-    if let Err(over) = taken {
-        return Ok(over.into());
-    }
-    let mut pieces = (deliveries > MAX_ROWS_AT_ONCE).then(|| FanOut::begin(tenant.no));
-    let mut done: Vec<AcceptedOrStored> = Vec::with_capacity(events.len());
-    let mut known_endpoints = event_rows::KnownEndpoints::default();
-    for (event, plan) in events.iter().zip(plans) {
-        let ingested = match plan {
-            EventDecision::Store => AcceptedOrStored {
-                is_new: true,
-                event: store(context, now, &tenant, event, pieces.as_mut())?,
-            },
-            EventDecision::Stored(id) => {
-                let event = event_rows::accepted(context.conn, id, &mut known_endpoints)?;
-                context.effects.other_work +=
-                    1 + event.delivery_count as u64 / LISTED_DELIVERIES_PER_ROW;
-                AcceptedOrStored {
-                    is_new: false,
-                    event,
-                }
-            }
-            EventDecision::SameAs(index) => AcceptedOrStored {
-                is_new: false,
-                event: done[index].event.repeated(),
-            },
+    Ok(checked.map(|deliveries| Checked {
+        tenant,
+        plans,
+        deliveries,
+    }))
+}
+
+impl AcceptTask {
+    /// Accepts the events, all or none. Sets `fan_out` if their deliveries are stored in pieces.
+    fn accept_events(
+        &self,
+        context: &mut WriteContext<'_>,
+        fan_out: &mut Option<FanOut>,
+    ) -> rusqlite::Result<AcceptResult> {
+        let now = self.now;
+        let Checked {
+            tenant,
+            plans,
+            deliveries,
+        } = match check(context, &self.events)? {
+            Ok(checked) => checked,
+            Err(refused) => return Ok(refused),
         };
-        done.push(ingested);
+        let fresh = plans.iter().filter(|plan| plan.is_new()).count() as u64;
+        let taken = context
+            .meters
+            .take(context.conn, tenant.no, now, self.quotas, fresh)?;
+        if let Err(over) = taken {
+            return Ok(over.into());
+        }
+        let mut pieces = (deliveries > MAX_ROWS_AT_ONCE).then(|| FanOut::begin(tenant.no));
+        let mut done: Vec<AcceptedOrStored> = Vec::with_capacity(plans.len());
+        let mut known_endpoints = event_rows::KnownEndpoints::default();
+        for (index, plan) in plans.into_iter().enumerate() {
+            let ingested = match plan {
+                EventDecision::Store => AcceptedOrStored {
+                    is_new: true,
+                    event: store(
+                        context,
+                        now,
+                        &tenant,
+                        self.new_event(index),
+                        pieces.as_mut(),
+                    )?,
+                },
+                EventDecision::Stored(id) => {
+                    let event = event_rows::accepted(context.conn, id, &mut known_endpoints)?;
+                    context.effects.other_work +=
+                        1 + event.delivery_count as u64 / LISTED_DELIVERIES_PER_ROW;
+                    AcceptedOrStored {
+                        is_new: false,
+                        event,
+                    }
+                }
+                EventDecision::SameAs(index) => AcceptedOrStored {
+                    is_new: false,
+                    event: done[index].event.repeated(),
+                },
+            };
+            done.push(ingested);
+        }
+        if let Some(pieces) = &pieces {
+            pieces.insert(context)?;
+        }
+        *fan_out = pieces;
+        Ok(AcceptResult::Done(done))
     }
-    if let Some(pieces) = &pieces {
-        pieces.insert(context)?;
+
+    /// Returns the event at this position, with the number of its payload if that is stored already.
+    fn new_event(&self, index: usize) -> (&NewEvent, Option<PayloadNo>) {
+        let payload_no = self.staged.as_ref().and_then(|staged| staged.number(index));
+        (&self.events[index], payload_no)
     }
-    *fan_out = pieces;
-    Ok(AcceptResult::Done(done))
 }
 
 fn stored_under(
@@ -261,7 +378,7 @@ fn store(
     context: &mut WriteContext<'_>,
     now: Timestamp,
     tenant: &TenantRoutes,
-    event: &NewEvent,
+    (event, payload_no): (&NewEvent, Option<PayloadNo>),
     mut pieces: Option<&mut FanOut>,
 ) -> rusqlite::Result<AcceptedEvent> {
     let id: EventId = context.key_generator.next(now);
@@ -306,7 +423,7 @@ fn store(
             received: event.received,
         });
     }
-    insert_event(context.conn, now, tenant.no, id, event, &list)?;
+    insert_event(context.conn, now, tenant.no, id, (event, payload_no), &list)?;
     context.effects.new_rows += 1;
     if let Some(idempotency) = &event.idempotency {
         context
@@ -339,14 +456,19 @@ fn insert_event(
     now: Timestamp,
     tenant_no: i64,
     id: EventId,
-    event: &NewEvent,
+    (event, payload_no): (&NewEvent, Option<PayloadNo>),
     list: &event_rows::DeliveryList,
 ) -> rusqlite::Result<()> {
+    let payload = match payload_no {
+        Some(_) => &[],
+        None => event.content.payload.as_ref(),
+    };
     let scheduled_run = event.content.scheduled_run.as_ref();
     conn.prepare_cached(
         "INSERT INTO events (key, tail, tenant_no, type, created_at, deliver_at, ordering, test, \
-         content_type, idempotency_key, deliveries, payload, trace, request, schedule, scheduled_for) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         content_type, idempotency_key, deliveries, payload, trace, request, schedule, scheduled_for, \
+         payload_no) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?
     .execute(params![
         key_of(id.0),
@@ -360,11 +482,12 @@ fn insert_event(
         event.content.content_type,
         event.idempotency.as_ref().map(|it| it.key.as_str()),
         list.as_bytes(),
-        event.content.payload.as_ref(),
+        payload,
         event.content.trace.as_ref().map(TraceContext::to_string),
         event.request.as_deref().map(delivery_rows::to_json),
         scheduled_run.map(|it| it.schedule.as_str()),
         scheduled_run.map(|it| ms(it.scheduled_for)),
+        payload_no,
     ])?;
     Ok(())
 }

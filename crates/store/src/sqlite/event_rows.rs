@@ -22,8 +22,8 @@ use crate::{AcceptedDelivery, AcceptedEvent, Content, MAX_DELIVERIES_OF_STORED, 
 
 /// The columns that [`read`] needs.
 pub(super) const COLUMNS: &str = "key, tail, type, created_at, deliver_at, content_type, \
-    idempotency_key, deliveries, payload, tenant_no, trace, payload_removed_at, schedule, \
-    scheduled_for";
+    idempotency_key, deliveries, ifnull((SELECT p.payload FROM payloads p WHERE p.no = payload_no), payload), \
+    tenant_no, trace, payload_removed_at, schedule, scheduled_for";
 /// The same without the payload, for lists: a page of payloads would take much memory.
 pub(super) const COLUMNS_OF_LIST: &str = "key, tail, type, created_at, deliver_at, content_type, \
     idempotency_key, deliveries, x'', tenant_no, trace, payload_removed_at, schedule, scheduled_for";
@@ -227,8 +227,9 @@ pub(super) fn content(
         return Ok(None);
     };
     conn.prepare_cached(
-        "SELECT created_at, type, content_type, payload, trace, schedule, scheduled_for FROM events \
-         WHERE key = ?1 AND tail = ?2 \
+        "SELECT created_at, type, content_type, \
+         ifnull((SELECT p.payload FROM payloads p WHERE p.no = payload_no), payload), \
+         trace, schedule, scheduled_for FROM events WHERE key = ?1 AND tail = ?2 \
          AND payload_removed_at IS NULL",
     )?
     .query_row((key, tail), |row| {

@@ -1,9 +1,11 @@
 //! Injected faults, and counters to observe them: for tests.
 //!
-//! [`Faults`] makes the next commit or the next transaction fail, or limits the size of the file. Without a test it
-//! injects nothing and only counts.
+//! [`Faults`] makes the next commit or the next transaction fail, limits the size of the file, or lets a test run between
+//! two commits. Without a test it injects nothing and only counts.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::ffi;
@@ -18,6 +20,16 @@ pub struct Faults {
     operations: AtomicU64,
     most_rows: AtomicU64,
     longest_micros: AtomicU64,
+    after_commit: Mutex<Option<AfterCommit>>,
+}
+
+/// A function that the writer calls after every commit.
+struct AfterCommit(Box<dyn FnMut() + Send>);
+
+impl fmt::Debug for AfterCommit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AfterCommit")
+    }
 }
 
 impl Faults {
@@ -34,6 +46,15 @@ impl Faults {
     /// Limits the file to this number of pages; 0 removes the limit.
     pub fn limit_pages(&self, pages: u32) {
         self.max_pages.store(pages, Ordering::SeqCst);
+    }
+
+    /// Calls a function in the writer after every commit.
+    pub fn after_commit(&self, call: impl FnMut() + Send + 'static) {
+        let mut after_commit = self
+            .after_commit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *after_commit = Some(AfterCommit(Box::new(call)));
     }
 
     /// Returns the number of transactions committed for callers.
@@ -81,6 +102,13 @@ impl Faults {
         self.most_rows.fetch_max(rows, Ordering::SeqCst);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.longest_micros.fetch_max(micros, Ordering::SeqCst);
+        let mut after_commit = self
+            .after_commit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(AfterCommit(call)) = after_commit.as_mut() {
+            call();
+        }
     }
 
     pub(super) fn max_pages(&self) -> u32 {

@@ -6,6 +6,8 @@
 const MAX_GROUP: usize = 1_024;
 /// Maximum number of bytes of one group, unless a single operation is larger.
 const MAX_GROUP_BYTES: usize = 2 * 1_024 * 1_024;
+/// Number of payload bytes that a request with several events stores in one transaction.
+pub(super) const MAX_BYTES_AT_ONCE: usize = 1_024 * 1_024;
 /// Number of bytes that take at least as long to write as a row without them.
 pub(super) const BYTES_PER_ROW: usize = 4_096;
 /// Number of rows after which a group ends, about 20 ms. The operation that reaches it is complete, so a transaction writes

@@ -14,7 +14,7 @@ use super::delivery_rows::{self, COLUMN_COUNT, COLUMNS, from_json, parse};
 use super::directory::live_tenant;
 use super::group_commit::number;
 use super::key_scan::{Direction, Range, RowStatusGroup, SearchScope, Source};
-use super::replays::ReplayTarget;
+use super::replay_targets::ReplayTarget;
 use super::row_keys::{AFTER_ALL_KEYS, Key, id_at, key_of, look_up};
 use super::schema::meta;
 use super::store::SqliteStore;

@@ -1,8 +1,8 @@
 //! Starts, steps, lists and cancels replays.
 //!
-//! The list of what a replay will send is fixed when it starts: pairs of event and endpoint ([`ReplayTarget`]), packed
-//! into a few rows. Its steps process the list in order and store their position. So a replay continues after a
-//! restart, and starts nothing twice.
+//! The list of what a replay will send is fixed when it starts: pairs of event and endpoint
+//! ([`ReplayTarget`](super::replay_targets::ReplayTarget)), packed into a few rows. Its steps process the list in order and
+//! store their position. So a replay continues after a restart, and starts nothing twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use posthaste_core::classify::FailureKind;
 use posthaste_core::delivery::{Delivery, OrderingKey, ScheduledAttempt, State, Trigger};
 use posthaste_core::id::{EndpointId, EventId, ReplayId, TenantId};
-use posthaste_core::subscription::{EventType, wants};
+use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -18,178 +18,18 @@ use super::accept::{add, store_clock_skew};
 use super::codes::Code;
 use super::delivery_rows::{self, endpoint_id, parse};
 use super::directory::live_tenant;
-use super::endpoints;
 use super::event_rows::{DeliveryList, Listed};
 use super::group_commit::WriteContext;
-use super::key_scan::{Direction, SearchScope, Source};
-use super::lists::{self, RowFilter, endpoint_of, group_of, keys_between};
 use super::record::put;
+use super::replay_targets::{ReplayTargets, TARGET_BYTES};
 use super::routing_table::EndpointRoute;
 use super::row_keys::{Key, id_at, id_bytes, key_of, look_up, tail_of};
-use super::schema::meta;
 use crate::codes::{at, ms};
 use crate::page::{cut, one_more};
-use crate::{
-    Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep, StoredStatus,
-};
+use crate::{Page, PageRequest, Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 
 /// Number of targets in one row.
 const PIECE: usize = 4_096;
-/// Number of keys examined together.
-const MAX_EXAMINED: usize = 1_024;
-const TARGET_BYTES: usize = 16;
-
-/// One item of a replay: an event to an endpoint. Sorted in the order of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ReplayTarget {
-    pub(super) event: Key,
-    pub(super) endpoint: EndpointId,
-    pub(super) endpoint_no: i64,
-}
-
-/// Everything that a replay will send.
-pub(super) struct ReplayTargets {
-    tenant_no: Option<i64>,
-    targets: Vec<ReplayTarget>,
-}
-
-impl ReplayTargets {
-    /// The number of targets.
-    pub(super) fn count(&self) -> u64 {
-        self.targets.len() as u64
-    }
-
-    /// The size of the packed targets, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.targets.len() * TARGET_BYTES
-    }
-}
-
-/// Searches for everything that a replay will send.
-pub(super) fn plan(
-    conn: &Connection,
-    tenant: &TenantId,
-    filter: &ReplayFilter,
-) -> rusqlite::Result<ReplayTargets> {
-    let mut plan = ReplayTargets {
-        tenant_no: live_tenant(conn, tenant)?,
-        targets: Vec::new(),
-    };
-    let Some(tenant_no) = plan.tenant_no else {
-        return Ok(plan);
-    };
-    let endpoint_no = match filter.endpoint {
-        None => None,
-        Some(endpoint) => match endpoint_of(conn, tenant_no, endpoint)? {
-            Some(no) => Some(no),
-            None => return Ok(plan),
-        },
-    };
-    let Some(status) = filter.ended_status() else {
-        return Ok(plan);
-    };
-    let row_filter = RowFilter {
-        tenant_no,
-        endpoint_no,
-        status: Some(status),
-        event_type: filter.event_type.clone(),
-        error_kind: filter.error_kind,
-        since: filter.since,
-        until: filter.until,
-    };
-    ended(conn, &row_filter, status, &mut plan.targets)?;
-    match (filter.scope, filter.endpoint, endpoint_no) {
-        // An event without a delivery has no failure kind.
-        (ReplayScope::Missed, Some(endpoint), Some(no)) if filter.error_kind.is_none() => {
-            events_without_delivery(conn, &row_filter, (endpoint, no), &mut plan.targets)?;
-        }
-        (ReplayScope::Missed | ReplayScope::Ended(_), _, _) => {}
-    }
-    plan.targets.sort_unstable();
-    Ok(plan)
-}
-
-/// Finds deliveries that ended with the wanted status.
-fn ended(
-    conn: &Connection,
-    row_filter: &RowFilter,
-    status: StoredStatus,
-    targets: &mut Vec<ReplayTarget>,
-) -> rusqlite::Result<()> {
-    let scope = row_filter.endpoint_no.map_or(
-        SearchScope::Tenant(row_filter.tenant_no),
-        SearchScope::Endpoint,
-    );
-    let source = Source::of_status(conn, scope, Some(group_of(status)))?;
-    let mut range = keys_between(
-        conn,
-        meta::DELIVERY_CLOCK_SKEW,
-        row_filter.since,
-        row_filter.until,
-    )?;
-    loop {
-        let keys = source.keys(conn, range, Direction::Up, MAX_EXAMINED)?;
-        for key in &keys {
-            targets.extend(lists::target_at(conn, *key, row_filter)?);
-        }
-        match keys.last() {
-            Some(last) => range.above = *last,
-            None => return Ok(()),
-        }
-    }
-}
-
-/// Finds events that the endpoint subscribes to now and that have no delivery to it. Skips test events, which were
-/// sent to one endpoint only.
-fn events_without_delivery(
-    conn: &Connection,
-    row_filter: &RowFilter,
-    (endpoint, endpoint_no): (EndpointId, i64),
-    targets: &mut Vec<ReplayTarget>,
-) -> rusqlite::Result<()> {
-    let Some(row) = endpoints::endpoint(conn, endpoint)? else {
-        return Ok(());
-    };
-    let patterns = row.endpoint.event_types;
-    let since = row_filter.since.map_or(0, ms);
-    let until = row_filter.until.map_or(i64::MAX, ms);
-    let only = row_filter.event_type.as_ref().map(EventType::as_str);
-    let mut statement = conn.prepare_cached(
-        "SELECT type, deliveries FROM events WHERE key = ?1 AND test = 0 \
-         AND created_at >= ?2 AND created_at < ?3 AND (?4 IS NULL OR type = ?4)",
-    )?;
-    let source = Source::Events(row_filter.tenant_no);
-    let mut range = keys_between(
-        conn,
-        meta::EVENT_CLOCK_SKEW,
-        row_filter.since,
-        row_filter.until,
-    )?;
-    loop {
-        let keys = source.keys(conn, range, Direction::Up, MAX_EXAMINED)?;
-        for key in &keys {
-            let missed = statement
-                .query_row((key, since, until, only), |row| {
-                    let list = DeliveryList::from_bytes(row.get(1)?);
-                    let event_type: EventType = parse(row.get_ref(0)?.as_str()?)?;
-                    let tried = list.iter().any(|listed| listed.endpoint_no == endpoint_no);
-                    Ok(!tried && wants(&patterns, &event_type))
-                })
-                .optional()?;
-            if missed == Some(true) {
-                targets.push(ReplayTarget {
-                    event: *key,
-                    endpoint,
-                    endpoint_no,
-                });
-            }
-        }
-        match keys.last() {
-            Some(last) => range.above = *last,
-            None => return Ok(()),
-        }
-    }
-}
 
 /// Starts a replay. For a tenant that does not exist it returns a finished replay, which is not stored.
 pub(super) fn create(

@@ -20,6 +20,7 @@ use super::group_commit::{WriteContext, set_number};
 use super::key_ranges::{KeyRange, ranges_of};
 use super::row_keys::{Key, key_of};
 use super::schema::meta;
+use super::staged_payloads::PayloadNo;
 use super::{alerts, audit, fan_out, schedules, sessions, stats, usage};
 use crate::codes::{at, ms, sql_limit};
 use crate::retention::has_expired;
@@ -82,6 +83,8 @@ struct ScannedEvent {
     idempotency_key: Option<String>,
     deliveries: DeliveryList,
     payload_gone: bool,
+    /// The number of its payload, if that is not in its row.
+    payload_no: Option<PayloadNo>,
 }
 
 /// The events, payloads and attempts to delete.
@@ -160,7 +163,7 @@ fn read_events(
 ) -> rusqlite::Result<(Vec<ScannedEvent>, bool)> {
     let mut statement = conn.prepare_cached(
         "SELECT key, tenant_no, created_at, idempotency_key, deliveries, \
-         payload_removed_at IS NOT NULL FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
+         payload_removed_at IS NOT NULL, payload_no FROM events WHERE key > ?1 ORDER BY key LIMIT ?2",
     )?;
     let mut rows = statement.query((above, sql_limit(count)))?;
     let mut events: Vec<ScannedEvent> = Vec::new();
@@ -173,6 +176,7 @@ fn read_events(
             idempotency_key: row.get(3)?,
             deliveries: DeliveryList::from_bytes(row.get(4)?),
             payload_gone: row.get(5)?,
+            payload_no: row.get(6)?,
         };
         deliveries += event.deliveries.iter().count();
         events.push(event);
@@ -384,12 +388,20 @@ fn delete_expired(
     if !expired.events.is_empty() {
         remove(context, events, ends, &expired.events)?;
     }
+    for event in events {
+        let is_deleted =
+            expired.events.contains(&event.key) || expired.payloads.contains(&event.key);
+        if let (true, Some(no)) = (is_deleted, event.payload_no) {
+            conn.prepare_cached("DELETE FROM payloads WHERE no = ?1")?
+                .execute([no])?;
+        }
+    }
     let keys: Vec<Key> = events.iter().map(|event| event.key).collect();
     let mut payloads = 0;
     for run in ranges_of(&keys, |key| expired.payloads.contains(&key)) {
         payloads += conn
             .prepare_cached(
-                "UPDATE events SET payload = x'', payload_removed_at = ?3 \
+                "UPDATE events SET payload = x'', payload_no = NULL, payload_removed_at = ?3 \
                  WHERE key >= ?1 AND key <= ?2 AND payload_removed_at IS NULL",
             )?
             .execute((run.first, run.last, ms(now)))?;

@@ -24,6 +24,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     OWNER_EMAILS,
     ONE_OFF_REQUESTS,
     SCHEDULES,
+    PAYLOADS,
 ];
 
 /// The newest schema version that this program knows.
@@ -80,6 +81,9 @@ const ONE_OFF_REQUESTS: &str = include_str!("one_off_requests.sql");
 
 /// Schedules and their runs, and the occurrence of an event.
 const SCHEDULES: &str = include_str!("schedules.sql");
+
+/// Payloads of large requests.
+const PAYLOADS: &str = include_str!("payloads.sql");
 
 /// Signature styles and credentials of endpoints.
 const CREDENTIALS: &str = "

@@ -1,6 +1,7 @@
 //! Starts a [`SqliteStore`]: locks and opens its file, loads the state that is kept in memory, and starts the threads.
 //!
-//! The file is created or migrated first. Large accepts that a crash interrupted continue before any other write.
+//! The file is created or migrated first. Large accepts that a crash interrupted continue before any other write, and the
+//! payloads of those that were not accepted are deleted.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +21,7 @@ use super::readers::Readers;
 use super::routing_table::RoutingTable;
 use super::row_keys::KeyGenerator;
 use super::schema::meta;
+use super::staged_payloads;
 use super::store::SqliteStore;
 use super::usage::UsageCounters;
 use super::write_queue::WriteQueue;
@@ -98,6 +100,9 @@ fn start(
     };
     for (tenant, fan_out) in fan_out::resume(&writer.conn)? {
         queue.push_always(QueueClass::Tenant(tenant), Box::new(fan_out));
+    }
+    for discard in staged_payloads::resume(&writer.conn)? {
+        queue.push_always(QueueClass::Internal, Box::new(discard));
     }
     let writer = writer.start().map_err(no_thread)?;
     Ok(SqliteStore {

@@ -20,6 +20,7 @@ use super::accept::AcceptTask;
 use super::counts::DeliveryCounts;
 use super::group_commit::{Task, WriteContext, set_number};
 use super::readers::Readers;
+use super::replay_targets::{ReplaySearch, ReplayTargets};
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
@@ -363,8 +364,8 @@ impl Store for SqliteStore {
         tenant: TenantId,
         filter: ReplayFilter,
     ) -> Answer<Replay> {
-        // A reader searches for the deliveries, so that the long search does not block the writer. A first empty
-        // operation makes the search start after everything that was requested earlier for the tenant.
+        // A reader searches for the deliveries, so that the search does not block the writer. A first empty operation makes
+        // the search start after everything that was requested earlier for the tenant.
         let (done, answer) = reply_channel();
         let class = QueueClass::of(Some(&tenant));
         let create_class = class.clone();
@@ -374,7 +375,7 @@ impl Store for SqliteStore {
                 return done(Err(why));
             }
             let (of, by) = (tenant.clone(), filter.clone());
-            let insert = move |found: Result<replays::ReplayTargets, StoreError>| match found {
+            let insert = move |found: Result<ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let bytes = plan.bytes();
@@ -385,8 +386,7 @@ impl Store for SqliteStore {
                     queue.push(create_class, task);
                 }
             };
-            let search = move |conn: &Connection| replays::plan(conn, &of, &by);
-            readers.read(ReadDuration::Endless, search, Box::new(insert));
+            ReplaySearch::new(of, by).run(readers, Box::new(insert));
         };
         let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
         self.queue.push(class, Box::new(barrier));
@@ -394,9 +394,12 @@ impl Store for SqliteStore {
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        self.read(ReadDuration::Endless, move |conn| {
-            Ok(replays::plan(conn, &tenant, &filter)?.count())
-        })
+        let (done, answer) = reply_channel();
+        let count = |found: Result<ReplayTargets, StoreError>| {
+            done(found.map(|found| found.targets.len() as u64));
+        };
+        ReplaySearch::new(tenant, filter).run(self.readers.clone(), Box::new(count));
+        answer
     }
 
     fn step_replay(

@@ -45,19 +45,10 @@ impl UsageCounters {
         }
         let month = Month::of(now);
         if quotas.is_limited() {
-            let arrival_ns = self.arrivals.get(&tenant_no).copied();
-            let this_month = match quotas.per_month {
-                Some(_) => self.this_month(conn, month, tenant_no)?,
-                None => 0,
-            };
-            let used = QuotaUsage {
-                arrival_ns: arrival_ns.unwrap_or(0),
-                this_month,
-            };
-            match quotas.take(now, used, count) {
+            match self.check(conn, tenant_no, now, quotas, count)? {
                 Ok(used) if used.arrival_ns != 0 => {
-                    self.replaced.push((tenant_no, arrival_ns));
-                    self.arrivals.insert(tenant_no, used.arrival_ns);
+                    let replaced = self.arrivals.insert(tenant_no, used.arrival_ns);
+                    self.replaced.push((tenant_no, replaced));
                 }
                 Ok(_) => {}
                 Err(over) => return Ok(Err(over)),
@@ -69,6 +60,26 @@ impl UsageCounters {
         }
         *self.counted.entry((month, tenant_no)).or_default() += count;
         Ok(Ok(()))
+    }
+
+    /// Returns the usage with `count` more events of a tenant, or the quota that they exceed, without counting them.
+    pub(super) fn check(
+        &self,
+        conn: &Connection,
+        tenant_no: i64,
+        now: Timestamp,
+        quotas: Quotas,
+        count: u64,
+    ) -> rusqlite::Result<Result<QuotaUsage, QuotaExceeded>> {
+        let this_month = match quotas.per_month {
+            Some(_) => self.this_month(conn, Month::of(now), tenant_no)?,
+            None => 0,
+        };
+        let used = QuotaUsage {
+            arrival_ns: self.arrivals.get(&tenant_no).copied().unwrap_or(0),
+            this_month,
+        };
+        Ok(quotas.take(now, used, count))
     }
 
     fn this_month(&self, conn: &Connection, month: Month, tenant_no: i64) -> rusqlite::Result<u64> {

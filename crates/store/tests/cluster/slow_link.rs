@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use posthaste_core::cluster::{Capacity, Shard};
-use posthaste_core::id::EndpointId;
+use posthaste_core::id::{EndpointId, KeyId};
 use posthaste_core::lane::{EndpointStatus, Health, LimitOverrides, ProtectionOverrides};
 use posthaste_core::sign::SignatureStyle;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{
-    AcceptResult, Content, CreateResult, Endpoint, Limits, NewEvent, ReplaceResult, Store, Tenant,
+    AcceptResult, ApiKey, Content, CreateResult, Endpoint, KeyHash, Limits, NewEvent,
+    ReplaceResult, ReplayFilter, ReplayScope, ReplayStatus, Store, StoredStatus, Tenant,
 };
 use posthaste_testbed::TcpProxy;
 
@@ -177,7 +178,29 @@ fn accepts_of_other_nodes_do_not_wait_for_writes_over_a_slow_link() {
     pair.proxy.delay(DELAY_MS..=DELAY_MS, 1);
     pair.until_slow_heartbeats();
     let other = pair.endpoint_of_slow(1_000_000);
-    let operations: [(&str, SlowOperation<'_>); 6] = [
+    let key = |number: u128| ApiKey {
+        id: KeyId(number),
+        tenant: Some("acme".parse().expect("a name")),
+        name: "key".to_owned(),
+        hash: KeyHash([number as u8; 32]),
+        created_at: NOW,
+    };
+    let acme = || key(1).tenant.expect("it has one");
+    for number in [1, 2] {
+        let made = wait(pair.quick.store.create_key(NOW, key(number)));
+        assert_eq!(made, Ok(CreateResult::Created));
+    }
+    let filter = ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(StoredStatus::Failed),
+    };
+    let made = wait(pair.quick.store.create_replay(NOW, acme(), filter.clone()));
+    let replay = made.expect("it is made").id;
+    let operations: [(&str, SlowOperation<'_>); 10] = [
         // First, because the node soon gives its shards away.
         (
             "pause an endpoint",
@@ -220,6 +243,35 @@ fn accepts_of_other_nodes_do_not_wait_for_writes_over_a_slow_link() {
                 assert_eq!(made, Ok(ReplaceResult::Done));
             }),
         ),
+        (
+            "create a replay",
+            Box::new(|| {
+                let made = wait(store.create_replay(NOW, acme(), filter.clone()));
+                assert_eq!(made.map(|made| made.total), Ok(0));
+            }),
+        ),
+        (
+            "cancel a replay",
+            Box::new(|| {
+                let cancelled = wait(store.cancel_replay(NOW, acme(), replay));
+                let cancelled = cancelled.expect("it is written").expect("it is there");
+                assert_eq!(cancelled.status, ReplayStatus::Cancelled);
+            }),
+        ),
+        (
+            "revoke a key",
+            Box::new(|| {
+                let revoked = wait(store.revoke_key(NOW, Some(acme()), KeyId(1)));
+                assert_eq!(revoked, Ok(true));
+            }),
+        ),
+        (
+            "delete a tenant",
+            Box::new(|| {
+                let id = tenant("other").id;
+                assert_eq!(wait(store.delete_tenant(NOW, id)), Ok(Some(Vec::new())));
+            }),
+        ),
     ];
     for (name, operation) in operations {
         let longest = pair.longest_while(operation);
@@ -257,6 +309,24 @@ fn a_change_over_a_slow_link_sees_concurrent_changes() {
         replaced,
         [Ok(ReplaceResult::Done), Ok(ReplaceResult::Outdated)]
     );
+    // The tenant is deleted with all endpoints that are created meanwhile.
+    let other = tenant("other").id;
+    let deleted = pair.slow.store.delete_tenant(NOW, other.clone());
+    let mut expected = Vec::new();
+    for number in 0..6 {
+        thread::sleep(Duration::from_millis(2 * DELAY_MS));
+        let id = EndpointId(2_000_000 + number);
+        let of_other = Endpoint {
+            tenant: other.clone(),
+            ..endpoint(id)
+        };
+        match wait(pair.quick.store.create_endpoint(NOW, of_other, 100)) {
+            Ok(CreateResult::Created) => expected.push(id),
+            made => assert_eq!(made, Ok(CreateResult::NoSuchTenant)),
+        }
+    }
+    assert!(!expected.is_empty());
+    assert_eq!(wait(deleted), Ok(Some(expected)));
 }
 
 #[test]

@@ -1,6 +1,10 @@
-//! Several nodes step the same replays.
+//! Several nodes step the same replays, and searches for their targets.
 
-use posthaste_core::id::ReplayId;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use posthaste_core::delivery::DeadReason;
+use posthaste_core::id::{EndpointId, ReplayId};
 use posthaste_store::{
     DeliveryFilter, Lists, PageRequest, ReplayFilter, ReplayScope, ReplayStatus, Store,
     StoredStatus,
@@ -104,4 +108,40 @@ fn two_replays_of_missed_events_create_one_delivery_per_event() {
          WHERE e.id = '00000000-0000-0000-0000-000000000002'",
     );
     assert_eq!(rows, missed as u64);
+}
+
+/// More than any page of a search examines, several times.
+const MANY: usize = 16_000;
+
+#[test]
+fn a_short_search_does_not_wait_for_a_long_one() {
+    let fixture = Fixture::acme();
+    fixture.add_tenant("other", None);
+    fixture.add_endpoint(2, "other");
+    for (tenant, endpoint, count) in [("acme", 1, MANY), ("other", 2, 1)] {
+        for sent in vec![event(tenant); count].chunks(1_000) {
+            run(fixture.store.accept(at(0), sent.to_vec())).expect("they are accepted");
+        }
+        let (endpoint, reason) = (EndpointId(endpoint), DeadReason::EndpointDisabled);
+        while run(fixture
+            .store
+            .sweep(at(1), endpoint, reason, Arc::new([]), 1_000))
+        .expect("it is swept")
+        .more
+        {}
+    }
+    let filter = ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(StoredStatus::Failed),
+    };
+    let mut long = fixture.store.count_replay(id("acme"), filter.clone());
+    let short = fixture.store.count_replay(id("other"), filter);
+    assert_eq!(run(short), Ok(1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(long.as_mut().poll(&mut context).is_pending());
+    assert_eq!(run(long), Ok(MANY as u64));
 }

@@ -225,6 +225,9 @@ pub(crate) fn succeed(
 
 /// Removes what the migration of owner addresses and the later ones added.
 pub(crate) const WITHOUT_OWNER_EMAILS: &str = "
+    DROP TABLE payloads;
+    DROP TABLE staged_payloads;
+    ALTER TABLE events DROP COLUMN payload_no;
     DROP TABLE schedules;
     DROP TABLE schedule_runs;
     ALTER TABLE tenants DROP COLUMN schedules;

@@ -8,6 +8,8 @@ mod files;
 mod fixture;
 mod history;
 mod owner_emails_migration;
+mod replays;
+mod staged_payloads;
 mod stats_migration;
 mod unreadable_rows;
 mod writer;

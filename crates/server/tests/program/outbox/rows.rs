@@ -112,6 +112,7 @@ async fn a_row_that_cannot_be_accepted_gets_its_error_and_blocks_no_other() {
         .query("ALTER TABLE posthaste_outbox ALTER payload TYPE text, ALTER type DROP NOT NULL, ALTER payload DROP NOT NULL");
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let long = "x".repeat(256);
+    let endless = "x".repeat(1 << 20);
     let large = format!("'\"{}\"'", "x".repeat(2_000));
     let far = "'1', 'acme', 'a.b', NULL, NULL, 'infinity'";
     let rows: Vec<(&str, String, &str)> = vec![
@@ -176,6 +177,26 @@ async fn a_row_that_cannot_be_accepted_gets_its_error_and_blocks_no_other() {
             "ordering_key must be 1 to 255",
         ),
         (
+            "endless tenant",
+            format!("'1', '{endless}', 'a.b', NULL, NULL, NULL"),
+            "tenant is longer than 1024 bytes",
+        ),
+        (
+            "endless type",
+            format!("'1', 'acme', '{endless}', NULL, NULL, NULL"),
+            "type is longer than 1024 bytes",
+        ),
+        (
+            "endless key",
+            format!("'1', 'acme', 'a.b', '{endless}', NULL, NULL"),
+            "idempotency_key is longer than 1024 bytes",
+        ),
+        (
+            "endless ordering key",
+            format!("'1', 'acme', 'a.b', NULL, '{endless}', NULL"),
+            "ordering_key is longer than 1024 bytes",
+        ),
+        (
             "far ahead",
             far.to_owned(),
             "deliver_at must be at most 365d ahead",
@@ -230,7 +251,7 @@ async fn a_row_that_cannot_be_accepted_gets_its_error_and_blocks_no_other() {
     };
     assert_eq!(metric(&mut api, &count("accepted")).await, Some(3.0));
     assert_eq!(metric(&mut api, &count("repeated")).await, Some(1.0));
-    assert_eq!(metric(&mut api, &count("refused")).await, Some(14.0));
+    assert_eq!(metric(&mut api, &count("refused")).await, Some(18.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

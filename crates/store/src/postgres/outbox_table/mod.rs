@@ -8,7 +8,8 @@
 //! - **One reader.** Each batch holds an advisory lock of the application's database until its transaction ends. So even
 //!   two readers that both believe to be the only one never accept rows at the same time.
 //! - **No waiting.** Rows that other transactions have locked are skipped (`FOR UPDATE SKIP LOCKED`).
-//! - **Bounded.** A batch has a maximum number of rows and of payload bytes. A payload above the limit is not transferred.
+//! - **Bounded.** A batch has a maximum number of rows and of payload bytes. A payload or another text above its limit is
+//!   not transferred.
 
 mod check;
 mod row;

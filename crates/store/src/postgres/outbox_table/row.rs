@@ -6,6 +6,8 @@
 use posthaste_core::time::{Span, Timestamp};
 use tokio_postgres::Row;
 
+use super::sql::MAX_TEXT_BYTES;
+
 /// A row that waits in an outbox table. The debug output hides its content.
 pub struct OutboxRow {
     /// Its id.
@@ -45,14 +47,19 @@ impl std::fmt::Debug for OutboxRow {
 }
 
 impl OutboxRow {
-    /// Reads a row of the batch statement. Text that is not UTF-8, which a database with the encoding `SQL_ASCII` can
-    /// contain, makes the row unreadable and not the batch.
+    /// Reads a row of the batch statement. A text that is too long, or is not UTF-8, which a database with the encoding
+    /// `SQL_ASCII` can contain, makes the row unreadable and not the batch.
     pub(super) fn read(row: Row) -> OutboxRow {
         let text = |column: &'static str| {
             row.try_get::<_, Option<String>>(column)
                 .map_err(|_| format!("{column} is not text in UTF-8"))
         };
         let fields = || {
+            if let Some(column) = row.get::<_, Option<&str>>("too_long") {
+                return Err(format!(
+                    "{column} is longer than {MAX_TEXT_BYTES} bytes: shorten it"
+                ));
+            }
             Ok(OutboxFields {
                 event_type: text("type")?,
                 payload: text("payload")?,

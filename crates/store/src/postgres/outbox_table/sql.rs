@@ -15,6 +15,11 @@ const WAITS: &str = "accepted_at IS NULL AND error IS NULL";
 pub(super) const FIND_TABLE: &str = "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) \
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)";
 
+/// Columns of a row whose text is limited, besides its payload.
+const LIMITED: [&str; 4] = ["tenant", "type", "ordering_key", "idempotency_key"];
+/// Maximum size of each of them, in bytes. A longer one is not transferred. No valid value has more.
+pub(super) const MAX_TEXT_BYTES: usize = 1_024;
+
 /// Number of milliseconds that stands for `infinity`. In microseconds, the last years of a `timestamptz` exceed it.
 const INFINITY_MS: i64 = i64::MAX;
 
@@ -41,6 +46,16 @@ impl Statements {
         let name = table.quoted();
         let age = "(extract(epoch FROM clock_timestamp() - \
              CASE WHEN isfinite(created_at) THEN created_at ELSE clock_timestamp() END) * 1000)::bigint AS age_ms";
+        let limited = LIMITED.map(|column| {
+            format!(
+                "CASE WHEN octet_length({column}) <= {MAX_TEXT_BYTES} THEN {column} END AS {column}"
+            )
+        });
+        let limited = limited.join(", ");
+        let too_long = LIMITED.map(|column| {
+            format!("WHEN octet_length({column}) > {MAX_TEXT_BYTES} THEN '{column}'")
+        });
+        let too_long = format!("CASE {} END AS too_long", too_long.join(" "));
         // A row without a tenant is read as well: it gets an error.
         let of_tenants = "(tenant IS NULL OR tenant::text <> ALL ($2::text[]))";
         Statements {
@@ -55,8 +70,8 @@ impl Statements {
                  ORDER BY id LIMIT $3::bigint FOR UPDATE SKIP LOCKED), \
                  sized AS (SELECT *, octet_length(payload)::bigint AS payload_bytes, \
                  sum(octet_length(payload)) OVER (ORDER BY id) AS total_bytes FROM locked) \
-                 SELECT id, tenant, type, CASE WHEN payload_bytes <= $5::bigint THEN payload END AS payload, \
-                 payload_bytes, ordering_key, idempotency_key, \
+                 SELECT id, {limited}, {too_long}, \
+                 CASE WHEN payload_bytes <= $5::bigint THEN payload END AS payload, payload_bytes, \
                  CASE WHEN deliver_at = 'infinity' THEN {INFINITY_MS} WHEN isfinite(deliver_at) \
                  THEN floor(extract(epoch FROM deliver_at) * 1000)::bigint \
                  WHEN deliver_at IS NOT NULL THEN 0 END AS deliver_at_ms, \
@@ -65,9 +80,11 @@ impl Statements {
                  AS created_at_us, {age} \
                  FROM sized WHERE coalesce(total_bytes - payload_bytes < $4::bigint, true) ORDER BY id"
             ),
+            // Rows with longer texts are refused, so no other row waits for them.
             skipped: format!(
                 "SELECT DISTINCT coalesce(tenant::text, ''), ordering_key::text FROM {name} WHERE {WAITS} \
-                 AND id > $1::bigint AND id < $2::bigint AND ordering_key IS NOT NULL \
+                 AND id > $1::bigint AND id < $2::bigint AND octet_length(ordering_key::text) <= {MAX_TEXT_BYTES} \
+                 AND coalesce(octet_length(tenant::text), 0) <= {MAX_TEXT_BYTES} \
                  AND id <> ALL ($3::bigint[]) AND (tenant IS NULL OR tenant::text <> ALL ($4::text[])) LIMIT $5::bigint"
             ),
             accept: match keep {

@@ -279,9 +279,21 @@ pub(super) async fn sources(
         Some(StoredStatus::Pending | StoredStatus::Retrying | StoredStatus::Held) => {
             vec![waiting(conn, wanted).await?]
         }
-        Some(StoredStatus::Failed) => vec![dead(conn, wanted.scope()).await?],
-        Some(StoredStatus::Succeeded | StoredStatus::Cancelled) => vec![SearchSource::Ended],
+        Some(StoredStatus::Failed | StoredStatus::Succeeded | StoredStatus::Cancelled) => {
+            vec![ended_source(conn, wanted).await?]
+        }
     })
+}
+
+/// Returns the source in which ended deliveries with the wanted status are found fastest.
+pub(super) async fn ended_source(
+    conn: &PgConnection,
+    wanted: &SearchFilter,
+) -> Result<SearchSource, DbError> {
+    match wanted.status == Some(StoredStatus::Failed) {
+        true => dead(conn, wanted.scope()).await,
+        false => Ok(SearchSource::Ended),
+    }
 }
 
 /// Returns the endpoints whose sum of a `counters` column is not 0, and the total.

@@ -37,6 +37,7 @@ use crate::postgres::retention::run;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{AcceptOperation, Operation, Task};
+use crate::postgres::write::replays::{ReplaySearch, ReplayTargets};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
 use crate::read_duration::ReadDuration;
@@ -388,7 +389,7 @@ impl Store for PostgresStore {
                 return done(Err(why));
             }
             let (of, by) = (tenant.clone(), filter.clone());
-            let insert = move |found: Result<replays::ReplayTargets, StoreError>| match found {
+            let insert = move |found: Result<ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
                 Ok(plan) => {
                     let run = async move |context: &mut WriteContext| {
@@ -397,8 +398,7 @@ impl Store for PostgresStore {
                     background.push(QueueClass::Internal, Task::boxed(run, done));
                 }
             };
-            let search = async move |conn: &PgConnection| replays::plan(conn, &of, &by).await;
-            readers.read(ReadDuration::Endless, true, search, Box::new(insert));
+            ReplaySearch::new(of, by).run(readers, Box::new(insert));
         };
         let barrier = async |_: &mut WriteContext| Ok(());
         self.shared
@@ -408,10 +408,12 @@ impl Store for PostgresStore {
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        self.read_whole(ReadDuration::Endless, async move |conn: &PgConnection| {
-            let plan = replays::plan(conn, &tenant, &filter).await?;
-            Ok(plan.targets.len() as u64)
-        })
+        let (done, answer) = reply_channel();
+        let count = |found: Result<ReplayTargets, StoreError>| {
+            done(found.map(|found| found.targets.len() as u64));
+        };
+        ReplaySearch::new(tenant, filter).run(self.shared.readers.clone(), Box::new(count));
+        answer
     }
 
     fn step_replay(

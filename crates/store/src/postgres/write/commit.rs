@@ -6,6 +6,8 @@
 //! An operation that changes the directory calls [`WriteContext::plan_directory_change`]. On a quick link that locks the
 //! directory, so concurrent changes take turns. On a slow link the operation reads without a lock,
 //! and the pipeline locks the directory and checks that it has not changed since; if it has, the operation runs again.
+//! An operation whose writes check the few rows that it relies on calls [`WriteContext::lock_directory_last`] instead. So
+//! changes of other tenants do not make it run again.
 
 use std::future::{poll_fn, ready};
 use std::rc::Rc;
@@ -15,7 +17,7 @@ use super::changelog;
 use super::count_changes;
 use super::notify;
 use super::stats::{self, ChangeColumns};
-use super::write_context::WriteContext;
+use super::write_context::{LOCK_DIRECTORY, WriteContext};
 use crate::postgres::connection::PgConnection;
 use crate::postgres::db_error::DbError;
 use crate::postgres::pipeline::{Pipeline, Step};
@@ -76,6 +78,15 @@ impl WriteContext {
         pipeline.await?;
         self.last.directory = Some(self.routes.known());
         Ok(())
+    }
+
+    /// Locks the directory exclusively with the commit. What the operation has read may have changed until then, so each
+    /// write that is registered after this must check what it relies on (`demand`); otherwise the operation runs again.
+    pub(in crate::postgres) fn lock_directory_last(&mut self) {
+        self.write_last(LOCK_DIRECTORY, |conn| async move {
+            conn.execute(LOCK_DIRECTORY, &[&lock::DIRECTORY]).await?;
+            Ok(())
+        });
     }
 
     /// Registers a statement that is sent with the commit, after those registered before.

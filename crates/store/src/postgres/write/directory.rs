@@ -11,7 +11,7 @@ use crate::codes::ms;
 use crate::limit_columns::{defaults_column, protection_column};
 use crate::postgres::connection::Params;
 use crate::postgres::db_error::DbError;
-use crate::postgres::read::directory::{hash_of, scope_of};
+use crate::postgres::read::directory::{hash_of, live_tenant, scope_of};
 use crate::postgres::schema::columns::{Id, to_json};
 use crate::{ApiKey, Change, CreateResult, ReplaceResult, Tenant};
 
@@ -95,39 +95,62 @@ pub(in crate::postgres) async fn delete_tenant(
     context: &mut WriteContext,
     tenant: &TenantId,
 ) -> Result<Option<Vec<EndpointId>>, DbError> {
-    context.lock_directory().await?;
-    let Some(no) = context.tenant(tenant).map(|routes| routes.no) else {
+    let conn = context.conn.clone();
+    let Some(no) = live_tenant(&conn, tenant).await? else {
         return Ok(None);
     };
-    let conn = context.conn.clone();
-    conn.execute("UPDATE tenants SET deleted = true WHERE no = $1", &[&no])
+    let keys = conn
+        .query("SELECT hash FROM keys WHERE tenant_no = $1", &[&no])
         .await?;
-    let sql = "DELETE FROM keys WHERE tenant_no = $1 RETURNING hash";
-    let keys = conn.query(sql, &[&no]).await?;
-    let sql = "UPDATE endpoints SET standing = 3, reason = NULL \
-         WHERE tenant_no = $1 AND standing <> 3 RETURNING id";
-    let endpoints = conn.query(sql, &[&no]).await?;
-    let mut deleted: Vec<EndpointId> = endpoints
-        .iter()
-        .map(|row| EndpointId(row.get::<_, Id>(0).0))
-        .collect();
-    deleted.sort_unstable();
-    context.change(Change::Tenant(tenant.clone()));
-    for endpoint in &deleted {
-        context.change(Change::Endpoint(*endpoint));
-    }
-    sessions::delete_of_tenant(&conn, no).await?;
-    schedules::delete_of_tenant(context, no).await?;
     let keys = keys
         .iter()
         .map(|row| hash_of(row, 0))
         .collect::<Result<Vec<_>, _>>()?;
-    sessions::delete_of_keys(&conn, &keys).await?;
+    let sql = "SELECT id FROM endpoints WHERE tenant_no = $1 AND standing <> 3 ORDER BY id";
+    let endpoints = conn.query(sql, &[&no]).await?;
+    let deleted: Vec<EndpointId> = endpoints
+        .iter()
+        .map(|row| EndpointId(row.get::<_, Id>(0).0))
+        .collect();
+    context.lock_directory_last();
+    context.write_last(DELETE_TENANT, move |conn| async move {
+        conn.execute(DELETE_TENANT, &[&no]).await?;
+        Ok(())
+    });
+    let hashes = keys.clone();
+    context.write_last(DELETE_KEYS, move |conn| async move {
+        let hashes: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.as_slice()).collect();
+        conn.execute(DELETE_KEYS, &[&no, &hashes]).await?;
+        Ok(())
+    });
+    let ids: Vec<Id> = deleted.iter().map(|id| Id(id.0)).collect();
+    context.write_last(DELETE_ENDPOINTS, move |conn| async move {
+        conn.execute(DELETE_ENDPOINTS, &[&no, &ids]).await?;
+        Ok(())
+    });
+    sessions::delete_of_tenant(context, no);
+    schedules::delete_of_tenant(context, no);
+    sessions::delete_of_keys(context, &keys);
+    context.change(Change::Tenant(tenant.clone()));
+    for endpoint in &deleted {
+        context.change(Change::Endpoint(*endpoint));
+    }
     for key in keys {
         context.change(Change::Key(key));
     }
     Ok(Some(deleted))
 }
+
+/// Marks a tenant as deleted, unless another node has.
+const DELETE_TENANT: &str = "WITH gone AS (UPDATE tenants SET deleted = true WHERE no = $1 AND NOT deleted RETURNING 1) \
+    SELECT demand(count(*) = 1) FROM gone";
+/// Deletes the keys of a tenant, if they are those that were read.
+const DELETE_KEYS: &str = "WITH gone AS (DELETE FROM keys WHERE tenant_no = $1 RETURNING hash) \
+    SELECT demand(count(*) = cardinality($2::bytea[]) AND coalesce(bool_and(hash = ANY ($2)), true)) FROM gone";
+/// Deletes the endpoints of a tenant, if they are those that were read.
+const DELETE_ENDPOINTS: &str = "WITH gone AS (UPDATE endpoints SET standing = 3, reason = NULL \
+    WHERE tenant_no = $1 AND standing <> 3 RETURNING id) \
+    SELECT demand(count(*) = cardinality($2::uuid[]) AND coalesce(bool_and(id = ANY ($2)), true)) FROM gone";
 
 /// Creates a key.
 pub(in crate::postgres) async fn create_key(
@@ -159,17 +182,25 @@ pub(in crate::postgres) async fn revoke_key(
     tenant: Option<&TenantId>,
     key: KeyId,
 ) -> Result<bool, DbError> {
-    context.lock_directory().await?;
-    let Some(scope) = scope_of(&context.conn, tenant).await? else {
+    let conn = context.conn.clone();
+    let Some(scope) = scope_of(&conn, tenant).await? else {
         return Ok(false);
     };
-    let sql = "DELETE FROM keys WHERE id = $1 AND tenant_no = $2 RETURNING hash";
-    let removed = context.conn.query_opt(sql, &[&Id(key.0), &scope]).await?;
-    let Some(row) = removed else {
+    let sql = "SELECT hash FROM keys WHERE id = $1 AND tenant_no = $2";
+    let Some(row) = conn.query_opt(sql, &[&Id(key.0), &scope]).await? else {
         return Ok(false);
     };
     let hash = hash_of(&row, 0)?;
-    sessions::delete_of_keys(&context.conn, &[hash]).await?;
+    context.lock_directory_last();
+    context.write_last(DELETE_KEY, move |conn| async move {
+        conn.execute(DELETE_KEY, &[&Id(key.0), &scope]).await?;
+        Ok(())
+    });
+    sessions::delete_of_keys(context, &[hash]);
     context.change(Change::Key(hash));
     Ok(true)
 }
+
+/// Deletes a key, unless another node has.
+const DELETE_KEY: &str = "WITH gone AS (DELETE FROM keys WHERE id = $1 AND tenant_no = $2 RETURNING 1) \
+    SELECT demand(count(*) = 1) FROM gone";

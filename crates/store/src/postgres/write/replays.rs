@@ -21,11 +21,11 @@ use super::write_context::WriteContext;
 use crate::codes::{RowStatus, at, ms, sql_limit};
 use crate::delivery_state::{failed_with, status_of};
 use crate::page::{cut, one_more};
-use crate::postgres::connection::PgConnection;
+use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
-pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplayTargets, plan};
+pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplaySearch, ReplayTargets};
 use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
 use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
@@ -49,6 +49,13 @@ pub(in crate::postgres) async fn create(
 ) -> Result<Replay, DbError> {
     let id: ReplayId = context.id_generator.borrow_mut().next(now);
     let conn = context.conn.clone();
+    let tenant_no = live_tenant(&conn, tenant).await?;
+    let tenant_no = tenant_no.filter(|no| plan.tenant_no == Some(*no));
+    let total = tenant_no.map(|_| plan.targets.len());
+    let replay = Replay::begin(id, tenant, filter, now, total);
+    let Some(tenant_no) = tenant_no else {
+        return Ok(replay);
+    };
     // Before the directory is locked, because there may be very many, and accepts wait for that lock. No other
     // transaction waits for these rows.
     for (piece, targets) in plan.targets.chunks(TARGETS_PER_ROW).enumerate() {
@@ -62,20 +69,10 @@ pub(in crate::postgres) async fn create(
         )
         .await?;
     }
-    context.lock_directory().await?;
-    let tenant_no = context.tenant(tenant).map(|routes| routes.no);
-    let tenant_no = tenant_no.filter(|no| plan.tenant_no == Some(*no));
-    let total = tenant_no.map(|_| plan.targets.len());
-    let replay = Replay::begin(id, tenant, filter, now, total);
-    let Some(tenant_no) = tenant_no else {
-        delete_targets(&conn, id).await?;
-        return Ok(replay);
-    };
-    conn.execute(
-        "INSERT INTO replays (id, tenant_no, status, scope, endpoint, event_type, kind, since, \
-         until, total, replayed, created_at) \
-         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, 0, $10)",
-        &[
+    context.lock_directory_last();
+    let (filter, total) = (filter.clone(), replay.total as i64);
+    context.write_last(CREATE, move |conn| async move {
+        let params: Params<'_> = &[
             &Id(id.0),
             &tenant_no,
             &EnumCode(filter.scope),
@@ -84,24 +81,29 @@ pub(in crate::postgres) async fn create(
             &filter.error_kind.map(EnumCode),
             &filter.since.map(ms),
             &filter.until.map(ms),
-            &(replay.total as i64),
+            &total,
             &ms(now),
-        ],
-    )
-    .await?;
+        ];
+        conn.execute(CREATE, params).await?;
+        Ok(())
+    });
     context.change(Change::Replay(id));
     Ok(replay)
 }
 
+/// Inserts a replay, if its tenant was not deleted meanwhile.
+const CREATE: &str = "WITH made AS (INSERT INTO replays (id, tenant_no, status, scope, endpoint, event_type, kind, \
+    since, until, total, replayed, created_at) \
+    SELECT $1, no, 0, $3, $4, $5, $6, $7, $8, $9, 0, $10 FROM tenants WHERE no = $2 AND NOT deleted RETURNING 1) \
+    SELECT demand(count(*) = 1) FROM made";
+
 /// Deletes the list of targets of a replay.
 async fn delete_targets(conn: &PgConnection, id: ReplayId) -> Result<(), DbError> {
-    conn.execute(
-        "DELETE FROM replay_targets WHERE replay_id = $1",
-        &[&Id(id.0)],
-    )
-    .await?;
+    conn.execute(DELETE_TARGETS, &[&Id(id.0)]).await?;
     Ok(())
 }
+
+const DELETE_TARGETS: &str = "DELETE FROM replay_targets WHERE replay_id = $1";
 
 /// Returns the next targets of a replay, starting at this index: events and endpoint numbers.
 async fn targets(
@@ -439,25 +441,37 @@ pub(in crate::postgres) async fn cancel(
     tenant: &TenantId,
     id: ReplayId,
 ) -> Result<Option<Replay>, DbError> {
-    context.lock_directory().await?;
-    let Some(tenant_no) = context.tenant(tenant).map(|routes| routes.no) else {
+    let conn = context.conn.clone();
+    let Some(tenant_no) = live_tenant(&conn, tenant).await? else {
         return Ok(None);
     };
-    let conn = context.conn.clone();
-    let Some(mut replay) = find(&conn, Some(tenant_no), id, RowLock::ForUpdate).await? else {
+    let Some(mut replay) = find(&conn, Some(tenant_no), id, RowLock::Unlocked).await? else {
         return Ok(None);
     };
     match replay.status {
         ReplayStatus::Running => {
             replay.status = ReplayStatus::Cancelled;
             replay.finished_at = Some(now);
-            save(&conn, &replay).await?;
+            context.lock_directory_last();
+            context.write_last(CANCEL, move |conn| async move {
+                let status = EnumCode(ReplayStatus::Cancelled);
+                conn.execute(CANCEL, &[&Id(id.0), &status, &ms(now)])
+                    .await?;
+                Ok(())
+            });
+            context.write_last(DELETE_TARGETS, move |conn| async move {
+                delete_targets(&conn, id).await
+            });
             context.change(Change::Replay(id));
         }
         ReplayStatus::Done | ReplayStatus::Cancelled => {}
     }
     Ok(Some(replay))
 }
+
+/// Cancels a replay, if it is still running.
+const CANCEL: &str = "WITH ended AS (UPDATE replays SET status = $2, finished_at = $3 \
+    WHERE id = $1 AND status = 0 RETURNING 1) SELECT demand(count(*) = 1) FROM ended";
 
 /// Stores the progress of a replay. Deletes its list of targets when it ends.
 async fn save(conn: &PgConnection, replay: &Replay) -> Result<(), DbError> {

@@ -123,13 +123,12 @@ pub(in crate::postgres) async fn delete(
 }
 
 /// Deletes the schedules of a tenant. A retention run deletes their runs.
-pub(super) async fn delete_of_tenant(
-    context: &WriteContext,
-    tenant_no: i64,
-) -> Result<(), DbError> {
+pub(super) fn delete_of_tenant(context: &mut WriteContext, tenant_no: i64) {
     let sql = "DELETE FROM schedules WHERE tenant_no = $1";
-    context.conn.execute(sql, &[&tenant_no]).await?;
-    Ok(())
+    context.write_last(sql, move |conn| async move {
+        conn.execute(sql, &[&tenant_no]).await?;
+        Ok(())
+    });
 }
 
 /// Makes a schedule due at another time.

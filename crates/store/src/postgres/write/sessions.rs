@@ -73,18 +73,23 @@ pub(in crate::postgres) async fn end(
 }
 
 /// Ends the sessions of a tenant that is being deleted.
-pub(super) async fn delete_of_tenant(conn: &PgConnection, tenant_no: i64) -> Result<(), DbError> {
+pub(super) fn delete_of_tenant(context: &mut WriteContext, tenant_no: i64) {
     let sql = "DELETE FROM passes WHERE tenant_no = $1";
-    conn.execute(sql, &[&tenant_no]).await?;
-    Ok(())
+    context.write_last(sql, move |conn| async move {
+        conn.execute(sql, &[&tenant_no]).await?;
+        Ok(())
+    });
 }
 
 /// Ends the sessions of keys that are being revoked.
-pub(super) async fn delete_of_keys(conn: &PgConnection, keys: &[KeyHash]) -> Result<(), DbError> {
-    let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
+pub(super) fn delete_of_keys(context: &mut WriteContext, keys: &[KeyHash]) {
     let sql = "DELETE FROM passes WHERE key_hash = ANY ($1)";
-    conn.execute(sql, &[&keys]).await?;
-    Ok(())
+    let keys = keys.to_vec();
+    context.write_last(sql, move |conn| async move {
+        let keys: Vec<&[u8]> = keys.iter().map(|hash| hash.0.as_slice()).collect();
+        conn.execute(sql, &[&keys]).await?;
+        Ok(())
+    });
 }
 
 const COLUMNS: &str = "p.id, p.hash, p.key_hash, t.id, p.created_at, p.expires_at \

@@ -1,8 +1,8 @@
 //! The context of a write transaction: [`WriteContext`], and the side effects that are written with it.
 //!
-//! A cold operation first takes what it relies on, in this order: [`WriteContext::plan_directory_change`] or
-//! [`WriteContext::lock_directory`] if it changes tenants, endpoints or keys, [`WriteContext::lock_directory_shared`] if
-//! it routes by them, [`WriteContext::guard`] if only the owner may do it. Then it reads through [`WriteContext::conn`],
+//! A cold operation first takes what it relies on, in this order: [`WriteContext::plan_directory_change`],
+//! [`WriteContext::lock_directory_last`] or [`WriteContext::lock_directory`] if it changes tenants, endpoints or keys,
+//! [`WriteContext::lock_directory_shared`] if it routes by them, [`WriteContext::guard`] if only the owner may do it. Then it reads through [`WriteContext::conn`],
 //! and registers writes ([`WriteContext::write_last`]) and side effects ([`WriteContext::change`],
 //! [`WriteContext::count`], [`WriteContext::notify_work`]), which are sent in one round trip with the commit (see
 //! `commit`). So other nodes never wait for a lock of this one during its round trips, however slow its link is.
@@ -99,7 +99,7 @@ pub(super) const GUARD: &str = "SELECT guard($1, $2, $3, $4)";
 
 /// Locks the directory exclusively until the end of the transaction. A node that freezes or is cut off meanwhile is
 /// disconnected after two seconds, because the accepts of all nodes wait.
-const LOCK_DIRECTORY: &str = "SELECT set_config('idle_in_transaction_session_timeout', '2000', true), \
+pub(super) const LOCK_DIRECTORY: &str = "SELECT set_config('idle_in_transaction_session_timeout', '2000', true), \
      pg_advisory_xact_lock($1)";
 
 impl WriteContext {

@@ -199,6 +199,7 @@ impl Writer {
                 | ErrorKind::Outdated
                 | ErrorKind::Duplicate
                 | ErrorKind::NoPartition
+                | ErrorKind::Superseded
                 | ErrorKind::Unprepared
                     if tried < MAX_TRIES && Instant::now() < until => {}
                 ErrorKind::Blocked
