@@ -74,6 +74,14 @@ impl InternalFault {
         }
     }
 
+    /// A fault of the delivery itself, which every attempt would have.
+    fn of_content(text: impl ToString) -> InternalFault {
+        InternalFault {
+            scope: InternalFaultScope::Content,
+            text: text.to_string(),
+        }
+    }
+
     /// A fault whose cause may be the delivery.
     fn of_delivery(text: impl ToString) -> InternalFault {
         InternalFault {
@@ -157,7 +165,10 @@ async fn deliver(
                 Err(ConfigError::Forbidden(reason)) => {
                     return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
                 }
-                Err(ConfigError::Sealed(error)) => return Err(InternalFault::of_delivery(error)),
+                Err(ConfigError::Sealed(error)) => {
+                    let text = format!("the headers of the request cannot be decrypted: {error}");
+                    return Err(InternalFault::of_content(text));
+                }
             }
         }
     };
