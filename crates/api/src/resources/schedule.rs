@@ -61,6 +61,9 @@ pub struct Schedule {
     pub description: String,
     /// Number of its last runs, one after the other, whose deliveries failed.
     pub failed_runs: u32,
+    /// The reason why a part of it cannot be read, and is missing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The event that each run of a schedule creates.
@@ -231,9 +234,10 @@ fn schedule_schema() -> Value {
         "run_count": {"type": "integer", "description": "Number of events or requests created, including those of runs started by hand."},
         "created_at": time(),
         "description": {"type": "string", "description": "The timing in words."},
-        "failed_runs": {"type": "integer", "description": "Number of the last runs, one after the other, of which a delivery failed."},
+        "failed_runs": {"type": "integer", "description": "Number of the last runs, one after the other, of which a delivery failed or did not end within 15 minutes."},
+        "error": {"type": "string", "description": "Present only if a part of the stored schedule cannot be read: the reason. That part is missing, and the schedule makes no events until it is set again."},
     }));
-    for name in ["cron", "every", "at", "event", "request"] {
+    for name in ["cron", "every", "at", "event", "request", "error"] {
         shape = optional(name, shape);
     }
     let example = json!({
