@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_testbed::{Api, Arrival, Database, FakeClock, Node, NodeOptions, Receiver};
+use posthaste_testbed::{Api, Arrival, Database, FakeClock, Node, NodeOptions, Receiver, TcpProxy};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -27,6 +27,8 @@ pub(super) const STORES: [Store; 2] = [Store::Sqlite, Store::Postgres];
 pub(super) struct Installation {
     home: TempDir,
     pub(super) database: Option<Database>,
+    /// URL of the database, if servers do not connect to it directly.
+    url: Option<String>,
 }
 
 impl Installation {
@@ -37,13 +39,27 @@ impl Installation {
                 Store::Sqlite => None,
                 Store::Postgres => Some(Database::with_schema()),
             },
+            url: None,
         }
+    }
+
+    /// Returns an installation on PostgreSQL whose servers connect through the returned proxy.
+    pub(super) fn via_proxy() -> (Installation, TcpProxy) {
+        let database = Database::with_schema();
+        let proxy = TcpProxy::to(database.address());
+        let installation = Installation {
+            home: tempfile::tempdir().expect("a directory"),
+            url: Some(database.url_via_proxy(&proxy)),
+            database: Some(database),
+        };
+        (installation, proxy)
     }
 
     fn options(&self) -> NodeOptions {
         let home: &Path = self.home.path();
         let file = || format!("sqlite:{}", home.join("posthaste.db").display());
-        let store = self.database.as_ref().map_or_else(file, Database::url);
+        let direct = || self.database.as_ref().map_or_else(file, Database::url);
+        let store = self.url.clone().unwrap_or_else(direct);
         NodeOptions::new(PROGRAM, &store, home)
             .with(&["--set", LEASE])
             .with(&["--log-level", "info,posthaste::attempt=off"])
