@@ -95,6 +95,9 @@ codes! {
     /// The endpoint is deleted.
     EndpointDeleted = "endpoint_deleted", CONFLICT, "The endpoint is deleted",
         "Create another endpoint and send the event again.";
+    /// The stored headers of a request cannot be decrypted.
+    UnreadableHeaders = "unreadable_headers", CONFLICT, "The stored headers cannot be decrypted",
+        "Set the request of the schedule again, with its headers. The server's log has the cause.";
     /// The payload has expired, so there is nothing to send.
     PayloadGone = "payload_gone", CONFLICT, "The payload was removed",
         "Send the event again as a new event. To keep payloads longer, raise `payload_retention`.";

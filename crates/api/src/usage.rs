@@ -125,6 +125,7 @@ fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u6
         LimitName::Endpoints => Some(usage.endpoints),
         LimitName::EventsPerMonth => Some(usage.events_this_month),
         LimitName::InFlight => under_way,
+        LimitName::Schedules => Some(usage.schedules),
         LimitName::EventsPerSecond
         | LimitName::DeliveriesPerSecond
         | LimitName::PayloadBytes
@@ -132,7 +133,6 @@ fn used_of(usage: &Usage, under_way: Option<u64>, limit: LimitName) -> Option<u6
         | LimitName::Retention
         | LimitName::PayloadRetention
         | LimitName::AttemptRetention
-        | LimitName::Schedules
         | LimitName::ShortestScheduleInterval => None,
     }
 }

@@ -74,6 +74,14 @@ impl InternalFault {
         }
     }
 
+    /// A fault of the delivery itself, which every attempt would have.
+    fn of_content(text: impl ToString) -> InternalFault {
+        InternalFault {
+            scope: InternalFaultScope::Content,
+            text: text.to_string(),
+        }
+    }
+
     /// A fault whose cause may be the delivery.
     fn of_delivery(text: impl ToString) -> InternalFault {
         InternalFault {
@@ -158,7 +166,8 @@ async fn deliver(
                     return Ok(CompletedAttempt::forbidden(&config, reason).with_trace(trace));
                 }
                 Err(EndpointConfigError::Sealed(error)) => {
-                    return Err(InternalFault::of_delivery(error));
+                    let text = format!("the headers of the request cannot be decrypted: {error}");
+                    return Err(InternalFault::of_content(text));
                 }
             }
         }

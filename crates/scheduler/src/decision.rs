@@ -3,23 +3,28 @@
 //! [`Decision`] is a plan with the version of the schedule that it was made from. If the events of a plan are refused, the
 //! same occurrences are recorded as skipped ([`Decision::refused`]), and count neither as runs nor towards `max_runs`.
 
+use std::sync::Arc;
+
 use posthaste_core::schedule::{
     PlannedRun, RunOutcome, Schedule, ScheduleDefinition, SchedulePlan, ScheduleProgress,
-    ScheduleState, ScheduleStatus,
+    ScheduleState, ScheduleStatus, WatchedRun,
 };
+use posthaste_core::time::Timestamp;
 use posthaste_store::{
     AdvancedBy, EventProgress, MAX_RUN_REASON_CHARS, NewEvent, NewRun, NewRunOutcome,
     ScheduleAdvance, StoredSchedule,
 };
 
+use crate::failure_streak::{FailureStreak, RunProgress};
+
 /// A plan for a stored schedule.
 pub(crate) struct Decision {
-    stored: StoredSchedule,
+    stored: Arc<StoredSchedule>,
     schedule: Schedule,
     state: ScheduleState,
     plan: SchedulePlan,
-    /// The state of the deliveries of the last event.
-    last: EventProgress,
+    /// The failed runs after it.
+    streak: FailureStreak,
 }
 
 /// Returns the state that the planner works on.
@@ -40,23 +45,27 @@ pub(crate) fn state_of(stored: &StoredSchedule) -> ScheduleState {
 impl Decision {
     /// Plans the occurrences that are due. Fails if the definition cannot be read.
     pub(crate) fn plan(
-        stored: StoredSchedule,
-        now: posthaste_core::time::Timestamp,
-        last: EventProgress,
+        stored: Arc<StoredSchedule>,
+        now: Timestamp,
+        progress: RunProgress,
         max_created: usize,
     ) -> Result<Decision, String> {
         let definition =
             ScheduleDefinition::read(&stored.definition).map_err(|error| error.to_string())?;
         let schedule = Schedule::new(definition).map_err(|error| error.to_string())?;
         let state = state_of(&stored);
-        let is_unfinished = last == EventProgress::Unfinished;
-        let plan = schedule.plan_at_most(now, &state, is_unfinished, max_created);
+        let is_unfinished = progress.last == EventProgress::Unfinished;
+        let mut plan = schedule.plan_at_most(now, &state, is_unfinished, max_created);
+        let streak = streak_after(&stored, &state, now, progress, &plan);
+        if !plan.runs.is_empty() {
+            plan.state.progress.watched = streak.watched;
+        }
         Ok(Decision {
             stored,
             schedule,
             state,
             plan,
-            last,
+            streak,
         })
     }
 
@@ -76,7 +85,7 @@ impl Decision {
     }
 
     /// The time of the next occurrence after this decision.
-    pub(crate) fn next_run_at(&self) -> Option<posthaste_core::time::Timestamp> {
+    pub(crate) fn next_run_at(&self) -> Option<Timestamp> {
         self.plan.state.next_run_at
     }
 
@@ -95,15 +104,7 @@ impl Decision {
             },
         });
         let runs: Vec<NewRun> = runs.collect();
-        let makes_any = self.makes_any();
-        let failed_runs = match self.last {
-            // Each event is judged once: by the run that follows it.
-            _ if !makes_any => self.stored.failed_runs,
-            EventProgress::Failed => self.stored.failed_runs.saturating_add(1),
-            EventProgress::Finished => 0,
-            EventProgress::Unfinished => self.stored.failed_runs,
-        };
-        self.advance(runs, &self.plan.state, failed_runs)
+        self.advance(runs, &self.plan.state, self.streak.failed_runs)
     }
 
     /// Returns what the store writes if the events are refused for this reason.
@@ -123,6 +124,7 @@ impl Decision {
             last_run_at: self.state.last_run_at,
             ..self.plan.state.clone()
         };
+        state.progress.watched = self.state.progress.watched;
         if let (None, Some(last)) = (state.next_run_at, self.plan.runs.last()) {
             // The plan may have counted the refused runs towards `max_runs`.
             let created_at = state.created_at;
@@ -136,12 +138,7 @@ impl Decision {
 
     /// The number of events.
     pub(crate) fn event_count(&self) -> usize {
-        let runs = self.plan.runs.iter();
-        runs.filter(|run| run.outcome == RunOutcome::Create).count()
-    }
-
-    fn makes_any(&self) -> bool {
-        self.event_count() > 0
+        event_count(&self.plan)
     }
 
     fn advance(
@@ -166,12 +163,36 @@ impl Decision {
     }
 }
 
+fn event_count(plan: &SchedulePlan) -> usize {
+    let runs = plan.runs.iter();
+    runs.filter(|run| run.outcome == RunOutcome::Create).count()
+}
+
+/// Returns the failed runs after a plan.
+fn streak_after(
+    stored: &StoredSchedule,
+    state: &ScheduleState,
+    now: Timestamp,
+    progress: RunProgress,
+    plan: &SchedulePlan,
+) -> FailureStreak {
+    let before = FailureStreak {
+        failed_runs: stored.failed_runs,
+        watched: state.progress.watched,
+    };
+    let last = stored.last_event.map(|event| WatchedRun {
+        event,
+        since: stored.last_run_at.unwrap_or(now),
+    });
+    before.after(now, last, progress, event_count(plan) > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use posthaste_core::id::EventId;
     use posthaste_core::schedule::MAX_CREATED_PER_PLAN;
-    use posthaste_core::time::{Span, Timestamp};
+    use posthaste_core::time::Span;
     use posthaste_store::RunStatus;
 
     const NOON: Timestamp = Timestamp(1_800_014_400_000);
@@ -181,7 +202,11 @@ mod tests {
         now: Timestamp,
         last: EventProgress,
     ) -> Result<Decision, String> {
-        Decision::plan(stored, now, last, MAX_CREATED_PER_PLAN)
+        let progress = RunProgress {
+            last,
+            watched: last,
+        };
+        Decision::plan(Arc::new(stored), now, progress, MAX_CREATED_PER_PLAN)
     }
 
     fn stored(max_runs: Option<u32>) -> StoredSchedule {

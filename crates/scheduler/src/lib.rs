@@ -22,6 +22,8 @@
 //! The arithmetic and the decisions are in [`posthaste_core::schedule`].
 
 mod decision;
+mod failure_streak;
+mod in_flight;
 mod run;
 mod runner;
 

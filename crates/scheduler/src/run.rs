@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
 use posthaste_api::App;
 use posthaste_api::auth::CachedTenant;
 use posthaste_api::code::Code;
@@ -11,17 +11,16 @@ use posthaste_api::events::AdvanceOutcome;
 use posthaste_api::problem::Problem;
 use posthaste_core::schedule::{LATE_AFTER, MAX_CREATED_PER_PLAN, RunOutcome, ScheduledRun};
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_store::{
-    EventProgress, NewEvent, RunStatus, ScheduleAdvance, StoreError, StoredSchedule,
-};
+use posthaste_store::{NewEvent, RunStatus, ScheduleAdvance, StoreError, StoredSchedule};
 
 use crate::decision::Decision;
+use crate::failure_streak::RunProgress;
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::scheduler";
 
 /// Maximum time for which a schedule is postponed. Limits can be raised in the meantime.
-const MAX_POSTPONEMENT: Span = Span::from_mins(1);
+pub(crate) const MAX_POSTPONEMENT: Span = Span::from_mins(1);
 /// Time for which a schedule is postponed if the reason names no time.
 const SHORT_POSTPONEMENT: Span = Span::from_secs(1);
 /// Time for which a schedule is postponed whose definition cannot be read.
@@ -38,11 +37,11 @@ pub(crate) enum Next {
     Unknown,
 }
 
-/// Decides about a schedule, and returns what the runner does next. `last` is the state of its last event.
+/// Decides about a schedule, and returns what the runner does next.
 pub(crate) async fn run(
     app: &App,
     stored: StoredSchedule,
-    last: EventProgress,
+    progress: RunProgress,
 ) -> Result<Next, StoreError> {
     let Some(tenant) = app.find_tenant(&stored.tenant).await? else {
         return Ok(Next::Nothing);
@@ -50,12 +49,12 @@ pub(crate) async fn run(
     let run = Run {
         app,
         tenant,
-        stored,
+        stored: Arc::new(stored),
     };
-    match run.decide(last, MAX_CREATED_PER_PLAN).await? {
+    match run.decide(progress, MAX_CREATED_PER_PLAN).await? {
         Decided::Next(next) => Ok(next),
         // Limits that refuse several events together may accept one.
-        Decided::TooMany => match run.decide(last, 1).await? {
+        Decided::TooMany => match run.decide(progress, 1).await? {
             Decided::Next(next) => Ok(next),
             Decided::TooMany => Ok(Next::Unknown),
         },
@@ -73,7 +72,7 @@ enum Decided {
 struct Run<'a> {
     app: &'a App,
     tenant: Arc<CachedTenant>,
-    stored: StoredSchedule,
+    stored: Arc<StoredSchedule>,
 }
 
 /// The result of storing a decision.
@@ -95,9 +94,13 @@ enum NoEvents {
 }
 
 impl Run<'_> {
-    async fn decide(&self, last: EventProgress, max_created: usize) -> Result<Decided, StoreError> {
+    async fn decide(
+        &self,
+        progress: RunProgress,
+        max_created: usize,
+    ) -> Result<Decided, StoreError> {
         let now = self.app.clock.wall();
-        let decision = match Decision::plan(self.stored.clone(), now, last, max_created) {
+        let decision = match Decision::plan(self.stored.clone(), now, progress, max_created) {
             Ok(decision) => decision,
             Err(error) => {
                 let (tenant, schedule) = (&self.stored.tenant, &self.stored.id);
@@ -153,6 +156,8 @@ impl Run<'_> {
     /// Makes the events of the runs that need one.
     async fn events(&self, decision: &Decision, now: Timestamp) -> Result<Vec<NewEvent>, NoEvents> {
         let mut events = Vec::new();
+        let target = &decision.definition().target;
+        let payload = Bytes::copy_from_slice(&target.body().bytes);
         for run in decision.runs() {
             match run.outcome {
                 RunOutcome::Create => {}
@@ -162,10 +167,9 @@ impl Run<'_> {
                 schedule: self.stored.id.clone(),
                 scheduled_for: run.scheduled_for,
             };
-            let target = &decision.definition().target;
-            let event = self
-                .app
-                .event_of_run(&self.tenant.tenant, now, target, of_run);
+            let event =
+                self.app
+                    .event_of_run(&self.tenant.tenant, now, target, payload.clone(), of_run);
             events.push(event.await.map_err(NoEvents::of)?);
         }
         Ok(events)
@@ -225,11 +229,11 @@ impl Run<'_> {
 
 impl NoEvents {
     fn of(problem: Problem) -> NoEvents {
-        let is_server_error = problem.status.is_server_error();
-        let is_contended = problem.status == StatusCode::CONFLICT;
+        let is_unavailable = problem.status.is_server_error() && problem.code != Code::Internal;
+        let is_contended = problem.code == Code::Contended;
         match problem.retry_after {
             Some(wait) => NoEvents::Wait(wait),
-            None if is_server_error || is_contended => NoEvents::Wait(SHORT_POSTPONEMENT),
+            None if is_unavailable || is_contended => NoEvents::Wait(SHORT_POSTPONEMENT),
             None => NoEvents::Refused(problem),
         }
     }

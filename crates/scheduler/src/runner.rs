@@ -4,12 +4,11 @@
 //! next due schedule is known from the last look into the store and from the decisions since then, so a decision needs no
 //! further look.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_api::App;
-use posthaste_core::id::{ScheduleId, TenantId};
+use posthaste_core::id::TenantId;
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_store::{DueSelection, EventProgress, StoreError, StoredSchedule};
 use posthaste_system::backoff::Backoff;
@@ -17,7 +16,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::run::{Next, run};
+use crate::decision::state_of;
+use crate::failure_streak::RunProgress;
+use crate::in_flight::{BATCH, InFlight, MAX_BATCH_BYTES, ScheduleKey};
+use crate::run::{MAX_POSTPONEMENT, Next, run};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
 const LOG_TARGET: &str = "posthaste::scheduler";
@@ -35,18 +37,6 @@ const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(2),
 };
-/// Maximum number of schedules that are read at once.
-const BATCH: usize = 256;
-/// Maximum number of schedules that are being decided about.
-const MAX_IN_FLIGHT: usize = 2 * BATCH;
-/// Number of schedules of one tenant that are being decided about, from which no more of them are read. Others run beside
-/// them.
-const MAX_IN_FLIGHT_OF_TENANT: usize = BATCH;
-/// Maximum size of the definitions that are read at once, unless a single one is larger.
-const MAX_BATCH_BYTES: usize = 4 << 20;
-
-/// Identifies a schedule.
-type ScheduleKey = (TenantId, ScheduleId);
 
 /// Starts the runner. It runs until `stopped` is true.
 pub fn start(app: &Arc<App>, stopped: &watch::Receiver<bool>) -> JoinHandle<()> {
@@ -62,8 +52,7 @@ pub fn start(app: &Arc<App>, stopped: &watch::Receiver<bool>) -> JoinHandle<()> 
 
 struct Runner {
     app: Arc<App>,
-    /// The schedules that are being decided about, with the value of `changes` when that began.
-    in_flight: HashMap<ScheduleKey, u64>,
+    in_flight: InFlight,
     /// Number of notifications of changed schedules. A schedule that is in flight meanwhile may be due at another time than
     /// its decision says.
     changes: u64,
@@ -77,13 +66,15 @@ struct Runner {
     /// No look before this time, because the store failed.
     blocked_until: Option<Instant>,
     failures: u32,
+    /// The time of the last look.
+    looked_at: Option<Timestamp>,
 }
 
 impl Runner {
     fn new(app: Arc<App>) -> Runner {
         Runner {
             app,
-            in_flight: HashMap::new(),
+            in_flight: InFlight::default(),
             changes: 0,
             tasks: JoinSet::new(),
             left_out: Arc::new([]),
@@ -91,6 +82,7 @@ impl Runner {
             poll_at: Instant::now(),
             blocked_until: None,
             failures: 0,
+            looked_at: None,
         }
     }
 
@@ -124,13 +116,12 @@ impl Runner {
 
     /// Returns whether there may be a schedule that is due, and room for it.
     fn should_look(&self) -> bool {
-        let has_room = self.in_flight.len() + BATCH <= MAX_IN_FLIGHT;
         let now = Instant::now();
         let is_blocked = self.blocked_until.is_some_and(|until| now < until);
         let is_due = self
             .next_due_at
             .is_some_and(|at| at <= self.app.clock.wall());
-        has_room && !is_blocked && (is_due || now >= self.poll_at)
+        self.in_flight.has_room() && !is_blocked && (is_due || now >= self.poll_at)
     }
 
     /// Returns the time until the next look.
@@ -142,7 +133,7 @@ impl Runner {
         if let Some(blocked) = blocked.filter(|blocked| !blocked.is_zero()) {
             return blocked;
         }
-        if self.in_flight.len() + BATCH > MAX_IN_FLIGHT {
+        if !self.in_flight.has_room() {
             // A decision that ends makes room.
             return CLOCK_INTERVAL;
         }
@@ -155,17 +146,34 @@ impl Runner {
         wait.min(CLOCK_INTERVAL)
     }
 
+    /// Ends the postponements that end later than [`MAX_POSTPONEMENT`] from now: they were made by a clock that was wrong.
+    /// There can be some at the start, and after the clock was set back.
+    async fn end_wrong_postponements(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let latest = now.after(MAX_POSTPONEMENT);
+        if self.looked_at.is_none_or(|before| latest < before) {
+            let ended = self.app.store.end_postponements(latest).await?;
+            if ended > 0 {
+                tracing::warn!(target: LOG_TARGET, schedules = ended, "ended postponements that were made by a wrong clock");
+            }
+        }
+        self.looked_at = Some(now);
+        Ok(())
+    }
+
     /// Reads the schedules that are due, and starts to decide about them.
     async fn look(&mut self) {
         self.poll_at = Instant::now() + POLL_INTERVAL;
-        self.left_out = self.busy_tenants();
+        self.left_out = self.in_flight.busy_tenants();
         let selection = DueSelection {
             limit: BATCH,
             max_bytes: MAX_BATCH_BYTES,
-            except: self.in_flight.keys().cloned().collect(),
+            except: self.in_flight.keys(),
             except_tenants: self.left_out.clone(),
         };
         let now = self.app.clock.wall();
+        if let Err(error) = self.end_wrong_postponements(now).await {
+            return self.failed(&error);
+        }
         let due = match self.app.store.due_schedules(now, selection).await {
             Ok(due) => due,
             Err(error) => return self.failed(&error),
@@ -176,59 +184,54 @@ impl Runner {
         };
         self.recovered();
         self.next_due_at = due.next_due_at;
-        for (stored, last) in due.schedules.into_iter().zip(progress) {
-            let key = (stored.tenant.clone(), stored.id.clone());
-            self.in_flight.insert(key.clone(), self.changes);
-            let app = self.app.clone();
-            self.tasks.spawn(async move {
-                let result = run(&app, stored, last).await;
-                (key, result)
-            });
+        for (stored, progress) in due.schedules.into_iter().zip(progress) {
+            self.decide(stored, progress);
         }
     }
 
-    /// Returns the tenants of which many schedules are in flight.
-    fn busy_tenants(&self) -> Arc<[TenantId]> {
-        let mut counts: HashMap<&TenantId, usize> = HashMap::new();
-        for (tenant, _) in self.in_flight.keys() {
-            *counts.entry(tenant).or_default() += 1;
-        }
-        let busy = counts
-            .into_iter()
-            .filter(|(_, count)| *count >= MAX_IN_FLIGHT_OF_TENANT);
-        busy.map(|(tenant, _)| tenant.clone()).collect()
+    /// Starts to decide about a schedule.
+    fn decide(&mut self, stored: StoredSchedule, progress: RunProgress) {
+        let key = (stored.tenant.clone(), stored.id.clone());
+        let bytes = stored.definition.len();
+        self.in_flight.insert(key.clone(), self.changes, bytes);
+        let app = self.app.clone();
+        self.tasks.spawn(async move {
+            let result = run(&app, stored, progress).await;
+            (key, result)
+        });
     }
 
     /// Returns whether a tenant that was left out has few schedules in flight again, so that more of it may be due.
     fn has_caught_up(&self, tenant: &TenantId) -> bool {
-        if !self.left_out.contains(tenant) {
-            return false;
-        }
-        let of_tenant = self.in_flight.keys().filter(|(other, _)| other == tenant);
-        of_tenant.count() <= MAX_IN_FLIGHT_OF_TENANT / 2
+        self.left_out.contains(tenant) && self.in_flight.has_caught_up(tenant)
     }
 
-    /// Returns the states of the last events of some schedules.
+    /// Returns the states of the last and the watched runs of some schedules.
     async fn progress_of(
         &self,
         schedules: &[StoredSchedule],
-    ) -> Result<Vec<EventProgress>, StoreError> {
-        let mut progress = vec![EventProgress::Finished; schedules.len()];
-        let (mut events, mut places) = (Vec::new(), Vec::new());
-        for (place, stored) in schedules.iter().enumerate() {
-            if let Some(event) = stored.last_event {
-                events.push((stored.tenant.clone(), event));
-                places.push(place);
-            }
+    ) -> Result<Vec<RunProgress>, StoreError> {
+        let mut events = Vec::new();
+        for stored in schedules {
+            let watched = state_of(stored).progress.watched;
+            let both = [stored.last_event, watched.map(|watched| watched.event)];
+            events.extend(both.map(|event| event.map(|event| (stored.tenant.clone(), event))));
         }
-        if events.is_empty() {
-            return Ok(progress);
+        let known: Vec<_> = events.iter().flatten().cloned().collect();
+        let mut known = match known.is_empty() {
+            true => Vec::new(),
+            false => self.app.store.event_progress(known).await?,
         }
-        let known = self.app.store.event_progress(events).await?;
-        for (place, known) in places.into_iter().zip(known) {
-            progress[place] = known;
-        }
-        Ok(progress)
+        .into_iter();
+        let mut states = events
+            .iter()
+            .map(|event| event.as_ref().and_then(|_| known.next()));
+        let progress = schedules.iter().map(|_| {
+            let last = states.next().flatten().unwrap_or(EventProgress::Finished);
+            let watched = states.next().flatten().unwrap_or(last);
+            RunProgress { last, watched }
+        });
+        Ok(progress.collect())
     }
 
     fn finished(&mut self, key: &ScheduleKey, result: Result<Next, StoreError>) {

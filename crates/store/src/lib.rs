@@ -91,9 +91,10 @@ pub use plans::{LimitName, LimitSource, MONTHS_KEPT, NodeRates, Plans, Usage};
 pub use replay::{Replay, ReplayFilter, ReplayScope, ReplayStatus, ReplayStep};
 pub use retention::{Retention, RetentionPeriods};
 pub use schedules::{
-    AdvanceResult, AdvancedBy, DueSchedules, DueSelection, EventProgress, FAILING_RUNS,
-    MAX_RUN_REASON_CHARS, MAX_RUNS_KEPT, NewRun, NewRunOutcome, RunStatus, ScheduleAdvance,
-    ScheduleVersion, Schedules, StoredRun, StoredSchedule,
+    AdvanceResult, AdvancedBy, DefinitionBudget, DueSchedules, DueSelection, EventProgress,
+    FAILING_RUNS, MAX_RUN_REASON_CHARS, MAX_RUNS_KEPT, MAX_SCHEDULE_PAGE_BYTES, NewRun,
+    NewRunOutcome, RunStatus, ScheduleAdvance, ScheduleVersion, Schedules, StoredRun,
+    StoredSchedule,
 };
 pub use scope::{SubjectScope, TenantSelection};
 pub use sessions::{LoginSession, SessionIdentity};

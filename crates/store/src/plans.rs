@@ -102,6 +102,8 @@ pub struct Usage {
     /// Events accepted in the current calendar month (UTC), including test events and events deleted since. Events
     /// found by their idempotency key and replayed deliveries are not counted.
     pub events_this_month: u64,
+    /// Schedules.
+    pub schedules: u64,
 }
 
 /// The origin of a limit.

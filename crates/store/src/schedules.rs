@@ -22,6 +22,8 @@ use crate::{
 pub const MAX_RUNS_KEPT: u64 = 1_000;
 /// Number of failed runs, one after the other, from which a schedule counts as failing. The stored indexes depend on it.
 pub const FAILING_RUNS: u32 = 3;
+/// Maximum size of the definitions of a page, in bytes, unless a single one is larger.
+pub const MAX_SCHEDULE_PAGE_BYTES: usize = 4 << 20;
 /// Maximum length of the reason of a run, in characters.
 pub const MAX_RUN_REASON_CHARS: usize = 200;
 
@@ -214,12 +216,43 @@ pub enum AdvanceResult {
     Refused(AcceptResult),
 }
 
+/// Counts the schedules that fit into a page or a selection.
+#[derive(Clone, Copy, Debug)]
+pub struct DefinitionBudget {
+    max_count: usize,
+    max_bytes: usize,
+    count: usize,
+    bytes: usize,
+}
+
+impl DefinitionBudget {
+    /// Creates a budget of this many schedules and bytes.
+    pub fn new(max_count: usize, max_bytes: usize) -> DefinitionBudget {
+        DefinitionBudget {
+            max_count,
+            max_bytes,
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Returns whether the next schedule fits, whose definition has this size. The first one fits, however large it is.
+    pub fn admit(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let is_small = self.count == 0 || self.bytes <= self.max_bytes;
+        let fits = self.count < self.max_count && is_small;
+        self.count += usize::from(fits);
+        fits
+    }
+}
+
 /// Schedules that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueSchedules {
     /// The schedules, earliest due first.
     pub schedules: Vec<StoredSchedule>,
-    /// The due time of the next one that is not among them, which may have passed.
+    /// The earliest time at which another one may be due: that of the next one that did not fit, which has passed, or of the
+    /// first one that is due later, whether or not it was to be left out.
     pub next_due_at: Option<Timestamp>,
 }
 
@@ -228,7 +261,7 @@ pub struct DueSchedules {
 pub struct DueSelection {
     /// Maximum number of schedules.
     pub limit: usize,
-    /// Maximum size of their definitions, in bytes. The first one is always returned.
+    /// Maximum size of their definitions, in bytes. The earliest one is always returned.
     pub max_bytes: usize,
     /// Schedules to leave out, because they are being decided about.
     pub except: Arc<[(TenantId, ScheduleId)]>,
@@ -273,7 +306,8 @@ pub trait Schedules {
     /// Returns a schedule.
     fn schedule(&self, tenant: TenantId, schedule: ScheduleId) -> Answer<Option<StoredSchedule>>;
 
-    /// Lists the schedules of a tenant, newest first; those created in the same millisecond by descending id.
+    /// Lists the schedules of a tenant, newest first; those created in the same millisecond by descending id. A page ends
+    /// early if the definitions would exceed [`MAX_SCHEDULE_PAGE_BYTES`].
     fn schedules(
         &self,
         tenant: TenantId,
@@ -312,6 +346,10 @@ pub trait Schedules {
         version: ScheduleVersion,
         until: Timestamp,
     ) -> Answer<bool>;
+
+    /// Makes the schedules that were postponed to later than `latest` due at their next occurrence. Returns their number.
+    /// Reads all schedules that are due after `latest`.
+    fn end_postponements(&self, latest: Timestamp) -> Answer<u64>;
 
     /// Returns the states of the deliveries of some events, in the order of the events.
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;

@@ -21,8 +21,12 @@ impl ParsedEvent {
         self.idempotency_key.is_some()
     }
 
-    /// Returns true if it asks for a time or a delay.
-    pub(crate) fn has_due_time(&self) -> bool {
-        self.due != Due::Now
+    /// Returns the name of the field that asks for a later time, if there is one.
+    pub(crate) fn due_field(&self) -> Option<&'static str> {
+        match self.due {
+            Due::Now => None,
+            Due::At(_) => Some("deliver_at"),
+            Due::After(_) => Some("delay"),
+        }
     }
 }

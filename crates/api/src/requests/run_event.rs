@@ -9,9 +9,7 @@ use bytes::Bytes;
 use posthaste_core::address::Destination;
 use posthaste_core::delivery::OneOffRequest;
 use posthaste_core::id::EndpointId;
-use posthaste_core::schedule::{
-    HEADERS_SEALED_FOR, RequestTarget, ScheduleTarget, ScheduledRun, TargetBody,
-};
+use posthaste_core::schedule::{HEADERS_SEALED_FOR, RequestTarget, ScheduleTarget, ScheduledRun};
 use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Content, NewEvent, Tenant};
@@ -22,25 +20,35 @@ use crate::code::Code;
 use crate::events::{REQUEST_TYPE, ordering};
 use crate::problem::Problem;
 
+/// Log target of this module. Operators filter by it, so it stays when the module moves.
+const LOG_TARGET: &str = "posthaste::api::schedules";
+
 impl App {
-    /// Returns what a run of a schedule creates. Creates the origin endpoint of a request if it does not exist.
+    /// Returns what a run of a schedule creates, with a copy of the target's body in `payload`, which several runs share.
+    /// Creates the origin endpoint of a request if it does not exist.
     pub async fn event_of_run(
         &self,
         tenant: &Tenant,
         now: Timestamp,
         target: &ScheduleTarget,
+        payload: Bytes,
         run: ScheduledRun,
     ) -> Result<NewEvent, Problem> {
-        let (event_type, body, ordering_key) = match target {
-            ScheduleTarget::Event(it) => (it.event_type.as_str(), &it.body, &it.ordering_key),
-            ScheduleTarget::Request(it) => (REQUEST_TYPE, &it.body, &it.ordering_key),
+        let (event_type, ordering_key) = match target {
+            ScheduleTarget::Event(it) => (it.event_type.as_str(), &it.ordering_key),
+            ScheduleTarget::Request(it) => (REQUEST_TYPE, &it.ordering_key),
         };
         let event_type: EventType = event_type
             .parse()
             .map_err(|_| Problem::internal(&"a schedule has an invalid event type"))?;
+        let content = Content {
+            content_type: target.body().content_type.clone(),
+            scheduled_run: Some(run),
+            ..Content::new(event_type, payload)
+        };
         let mut event = NewEvent {
             ordering: ordering_key.as_deref().map(ordering),
-            ..NewEvent::new(tenant.id.clone(), content(event_type, body, run))
+            ..NewEvent::new(tenant.id.clone(), content)
         };
         if let ScheduleTarget::Request(target) = target {
             let (endpoint, request) = self.request_of_run(tenant, now, target).await?;
@@ -70,18 +78,12 @@ impl App {
                 endpoint,
                 &request.sealed_headers,
             );
-            request.sealed_headers = resealed.map_err(|error| Problem::internal(&error))?;
+            request.sealed_headers = resealed.map_err(|error| {
+                tracing::error!(target: LOG_TARGET, tenant = %tenant.id, %error, "the headers of a schedule's request cannot be decrypted");
+                let detail = "The headers of the schedule's request cannot be decrypted.";
+                Problem::new(Code::UnreadableHeaders, detail)
+            })?;
         }
         Ok((endpoint, request))
     }
-}
-
-fn content(event_type: EventType, body: &TargetBody, run: ScheduledRun) -> Arc<Content> {
-    Arc::new(Content {
-        event_type,
-        content_type: body.content_type.clone(),
-        payload: Bytes::copy_from_slice(&body.bytes),
-        trace: None,
-        scheduled_run: Some(run),
-    })
 }

@@ -61,6 +61,9 @@ pub struct Schedule {
     pub description: String,
     /// Number of its last runs, one after the other, whose deliveries failed.
     pub failed_runs: u32,
+    /// The reason why a part of it cannot be read, and is missing here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The event that each run of a schedule creates.
@@ -231,9 +234,10 @@ fn schedule_schema() -> Value {
         "run_count": {"type": "integer", "description": "Number of events or requests created, including those of runs started manually."},
         "created_at": time(),
         "description": {"type": "string", "description": "The timing in words."},
-        "failed_runs": {"type": "integer", "description": "Number of consecutive failed runs, counted back from the last one. A run fails if one of its deliveries fails or its event is rejected."},
+        "failed_runs": {"type": "integer", "description": "Number of consecutive failed runs, counted back from the last one. A run fails if one of its deliveries fails or has not ended within 15 minutes, or if its event is rejected."},
+        "error": {"type": "string", "description": "Present only if a part of the stored schedule cannot be read: the reason. That part is missing, and the schedule creates no events until it is set again."},
     }));
-    for name in ["cron", "every", "at", "event", "request"] {
+    for name in ["cron", "every", "at", "event", "request", "error"] {
         shape = optional(name, shape);
     }
     let example = json!({

@@ -179,6 +179,7 @@ const CREATE_ERRORS: &[(u16, Code)] = &[
 ];
 const CHANGE_ERRORS: &[(u16, Code)] = &[
     (413, Code::QuotaExceeded),
+    (409, Code::WrongState),
     (409, Code::Contended),
     (422, Code::UnsafeDestination),
     (422, Code::InvalidUrl),
@@ -187,7 +188,9 @@ const STATE_ERRORS: &[(u16, Code)] = &[(409, Code::WrongState), (409, Code::Cont
 const RUN_ERRORS: &[(u16, Code)] = &[
     (403, Code::QuotaExceeded),
     (429, Code::QuotaExceeded),
+    (409, Code::WrongState),
     (409, Code::Contended),
+    (409, Code::UnreadableHeaders),
     (409, Code::EndpointDisabled),
     (422, Code::TooManyDeliveries),
     (422, Code::UnsafeDestination),

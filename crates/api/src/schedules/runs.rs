@@ -1,6 +1,7 @@
 //! Runs of a schedule: starts one by hand, and lists them.
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use posthaste_core::id::{DeliveryId, EventId, ScheduleId};
 use posthaste_core::schedule::ScheduledRun;
@@ -57,7 +58,8 @@ async fn advance_by_hand(
         scheduled_for: now,
     };
     let target = &schedule.definition().target;
-    let event = app.event_of_run(tenant, now, target, run).await?;
+    let payload = Bytes::copy_from_slice(&target.body().bytes);
+    let event = app.event_of_run(tenant, now, target, payload, run).await?;
     let state = schedule.ran_by_hand(now, &state_of(stored));
     Ok(ScheduleAdvance {
         tenant: stored.tenant.clone(),

@@ -102,9 +102,9 @@ fn refuse_key_and_time(reader: &mut EventParser, event: &ParsedEvent, path: &str
         let message = "is not allowed in a schedule: each occurrence creates exactly one event";
         reader.wrong(format!("{path}idempotency_key"), message);
     }
-    if event.has_due_time() {
+    if let Some(field) = event.due_field() {
         let message = "is not allowed in a schedule: deliver_at and delay are for single events";
-        reader.wrong(format!("{path}deliver_at"), message);
+        reader.wrong(format!("{path}{field}"), message);
     }
 }
 
@@ -140,20 +140,18 @@ pub(super) fn show_event(target: &EventTarget) -> ScheduledEvent {
     }
 }
 
-/// Describes the request of a schedule, with its headers decrypted.
+/// Describes the request of a schedule, with its headers decrypted. If they cannot be decrypted, they are left out, and the
+/// reason is returned.
 pub(super) async fn show_request(
     app: &App,
     tenant: &Tenant,
     target: &RequestTarget,
-) -> Result<ScheduledRequest, Problem> {
+) -> Result<(ScheduledRequest, Option<String>), Problem> {
     let request = &target.request;
-    let headers = match request.sealed_headers.is_empty() {
-        true => Map::new(),
-        false => {
-            let keys = keys_of(app, tenant).await?;
-            let opened = keys.open_headers(&tenant.id, HEADERS_SEALED_FOR, &request.sealed_headers);
-            opened.map_err(|error| Problem::internal(&error))?
-        }
+    let (headers, unreadable) = match open_headers(app, tenant, &request.sealed_headers).await {
+        Ok(headers) => (headers, None),
+        Err(NoHeaders::Unreadable(reason)) => (Map::new(), Some(reason)),
+        Err(NoHeaders::Problem(problem)) => return Err(problem),
     };
     let has_body = !target.body.bytes.is_empty() || target.body.content_type.is_some();
     let (payload, body_base64, content_type) = match has_body {
@@ -164,7 +162,7 @@ pub(super) async fn show_request(
         let text = value.as_str().unwrap_or_default().to_owned();
         (name, text)
     });
-    Ok(ScheduledRequest {
+    let shown = ScheduledRequest {
         url: request.url.clone(),
         method: request.method.to_string(),
         headers: Headers(headers.collect()),
@@ -174,7 +172,35 @@ pub(super) async fn show_request(
         retry_policy: request.retry_policy.clone(),
         timeout: request.timeout.map(|timeout| timeout.to_string()),
         ordering_key: target.ordering_key.clone(),
-    })
+    };
+    Ok((shown, unreadable))
+}
+
+/// The reason why the headers of a request are not shown.
+enum NoHeaders {
+    /// They cannot be decrypted.
+    Unreadable(String),
+    /// The keys of the tenant cannot be read now.
+    Problem(Problem),
+}
+
+async fn open_headers(
+    app: &App,
+    tenant: &Tenant,
+    sealed: &[u8],
+) -> Result<Map<String, Value>, NoHeaders> {
+    if sealed.is_empty() {
+        return Ok(Map::new());
+    }
+    let keys = keys_of(app, tenant).await.map_err(|problem| {
+        if problem.code == Code::Internal {
+            NoHeaders::Unreadable("the keys of the tenant cannot be read".to_owned())
+        } else {
+            NoHeaders::Problem(problem)
+        }
+    })?;
+    let opened = keys.open_headers(&tenant.id, HEADERS_SEALED_FOR, sealed);
+    opened.map_err(|error| NoHeaders::Unreadable(error.to_string()))
 }
 
 type ShownBody = (Option<Box<RawValue>>, Option<String>, Option<String>);

@@ -184,6 +184,7 @@ impl Dispatcher {
                     InternalFaultScope::Delivery => {
                         self.quarantine_after_fault(now, lane, &delivery)
                     }
+                    InternalFaultScope::Content => self.quarantine_unreadable(lane, &delivery),
                     InternalFaultScope::Shared => false,
                 };
                 if !is_held {

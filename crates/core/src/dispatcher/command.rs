@@ -33,6 +33,9 @@ pub enum AttemptEnd {
 pub enum InternalFaultScope {
     /// The delivery itself may be the cause: its content cannot be read, or the attempt panicked.
     Delivery,
+    /// The delivery itself is the cause: a part of it cannot be decrypted, and everything that others share works. It is
+    /// quarantined at once.
+    Content,
     /// The cause lies outside the delivery, and other deliveries have it too: the store, the egress proxy, a key, a
     /// shutdown.
     Shared,

@@ -198,6 +198,18 @@ impl Dispatcher {
         true
     }
 
+    /// Quarantines a delivery whose content cannot be read, unless the lane has as many as it may. Returns true if it is
+    /// quarantined.
+    pub(super) fn quarantine_unreadable(&mut self, lane: usize, delivery: &Delivery) -> bool {
+        let quarantine = &mut self.lanes[lane].quarantine;
+        quarantine.forget(delivery.id());
+        if quarantine.is_full() {
+            return false;
+        }
+        self.quarantine(lane, delivery);
+        true
+    }
+
     /// Quarantines a delivery that is not in flight any more.
     pub(super) fn quarantine(&mut self, lane: usize, delivery: &Delivery) {
         let entry = &mut self.lanes[lane];

@@ -90,6 +90,16 @@ pub enum ScheduleTarget {
     Request(RequestTarget),
 }
 
+impl ScheduleTarget {
+    /// Returns the body of what each run creates.
+    pub fn body(&self) -> &TargetBody {
+        match self {
+            ScheduleTarget::Event(target) => &target.body,
+            ScheduleTarget::Request(target) => &target.body,
+        }
+    }
+}
+
 /// The event that each run creates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventTarget {

@@ -31,7 +31,7 @@ pub use plan::{
     LATE_AFTER, MAX_CREATED_PER_PLAN, MAX_DUE_PER_PLAN, MissedReason, PlannedRun, RunOutcome,
     Schedule, ScheduleError, SchedulePlan, SkipReason,
 };
-pub use state::{ScheduleProgress, ScheduleState, ScheduleStatus, ScheduledRun};
+pub use state::{ScheduleProgress, ScheduleState, ScheduleStatus, ScheduledRun, WatchedRun};
 pub use timing::{Timing, TimingError};
 pub use zone::{DEFAULT_ZONE, UnknownZone, Zone};
 

@@ -195,6 +195,7 @@ impl Schedule {
             ScheduleStatus::Paused => {
                 let progress = ScheduleProgress {
                     resumed_at: Some(now),
+                    ..state.progress.clone()
                 };
                 ScheduleState {
                     status: ScheduleStatus::Active,

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::id::ScheduleId;
+use crate::id::{EventId, ScheduleId};
 use crate::time::Timestamp;
 
 /// The status of a schedule.
@@ -65,10 +65,34 @@ pub struct ScheduleProgress {
     /// The time of the last resume. The schedule was paused at the occurrences before it that have not been planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_at: Option<Timestamp>,
+    /// The run that is watched until its deliveries have ended. Without one it is the last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<WatchedRun>,
+}
+
+/// A run whose deliveries have not ended, although later runs may have followed. It decides whether the schedule keeps
+/// failing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchedRun {
+    /// Its event.
+    #[serde(serialize_with = "write_event", deserialize_with = "read_event")]
+    pub event: EventId,
+    /// The time since which its deliveries are waited for.
+    pub since: Timestamp,
+}
+
+fn write_event<S: Serializer>(event: &EventId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(event)
+}
+
+fn read_event<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EventId, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(de::Error::custom)
 }
 
 impl ScheduleProgress {
-    /// Reads the stored form. Unreadable progress counts as none: it only decides whether an occurrence was missed.
+    /// Reads the stored form. Unreadable progress counts as none: it only decides whether an occurrence was missed and which
+    /// run is watched.
     pub fn read(stored: &str) -> ScheduleProgress {
         serde_json::from_str(stored).unwrap_or_default()
     }

@@ -33,6 +33,7 @@ mod reopening;
 mod replays;
 mod retention;
 mod retention_periods;
+mod schedule_bounds;
 mod schedule_decisions;
 mod schedules;
 mod sessions;
@@ -145,6 +146,10 @@ macro_rules! every_case {
                 failing_schedules_are_counted
                 a_postponed_schedule_is_due_later
                 the_progress_of_an_event_is_known
+            }
+            schedule_bounds {
+                a_page_of_large_schedules_ends_early
+                postponements_of_a_wrong_clock_are_ended
             }
             schedule_decisions {
                 a_decision_is_written_with_its_events

@@ -269,6 +269,7 @@ pub(super) async fn usage_is_shared_and_survives_a_restart(harness: &dyn Harness
     let expected = Usage {
         endpoints: 2,
         events_this_month: 4,
+        schedules: 0,
     };
     let usage = world.store.usage(at(1), id("acme")).await;
     assert_eq!(usage, Ok(Some(expected)), "a test event counts");

@@ -109,6 +109,11 @@ impl Tables {
                 .filter(|row| !row.endpoint.is_origin)
                 .count() as u64,
             events_this_month: events.copied().unwrap_or(0),
+            schedules: self
+                .schedules
+                .iter()
+                .filter(|row| row.owner == owner)
+                .count() as u64,
         })
     }
 

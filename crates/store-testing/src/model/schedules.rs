@@ -10,10 +10,10 @@ use posthaste_core::schedule::ScheduleStatus;
 use posthaste_core::time::Timestamp;
 use posthaste_store::for_other_stores::has_expired;
 use posthaste_store::{
-    AcceptResult, AdvanceResult, Answer, CreateResult, DueSchedules, DueSelection, EventProgress,
-    FAILING_RUNS, HandedOver, MAX_RUNS_KEPT, NewRunOutcome, Page, PageRequest, Quotas,
-    ReplaceResult, Retention, ScheduleAdvance, ScheduleVersion, Schedules, StoredRun,
-    StoredSchedule,
+    AcceptResult, AdvanceResult, Answer, CreateResult, DefinitionBudget, DueSchedules,
+    DueSelection, EventProgress, FAILING_RUNS, HandedOver, MAX_RUNS_KEPT, MAX_SCHEDULE_PAGE_BYTES,
+    NewRunOutcome, Page, PageRequest, Quotas, ReplaceResult, Retention, ScheduleAdvance,
+    ScheduleVersion, Schedules, StoredRun, StoredSchedule,
 };
 use tokio::sync::Notify;
 
@@ -77,7 +77,17 @@ impl Schedules for ModelStore {
                 })
                 .collect();
             rows.sort_by(|(a, _), (b, _)| b.cmp(a));
-            page(rows.into_iter(), request)
+            let from = request.before.clone();
+            let rest = rows
+                .iter()
+                .filter(|(key, _)| from.as_ref().is_none_or(|from| key < from));
+            let mut budget = DefinitionBudget::new(request.limit, MAX_SCHEDULE_PAGE_BYTES);
+            let fitting = rest.take_while(|(_, row)| budget.admit(row.definition.len()));
+            let request = PageRequest {
+                limit: fitting.count(),
+                ..request
+            };
+            page(rows.iter().cloned(), request)
         }))
     }
 
@@ -124,6 +134,18 @@ impl Schedules for ModelStore {
             let row = tables.schedule_row_mut(&tenant, &schedule);
             let row = row.filter(|row| row.schedule.version() == version && row.due_at.is_some());
             row.map(|row| row.due_at = Some(until)).is_some()
+        }))
+    }
+
+    fn end_postponements(&self, latest: Timestamp) -> Answer<u64> {
+        answer(self.write(|tables| {
+            let is_late = |row: &&mut ScheduleRow| {
+                let due_at = row.due_at.filter(|due_at| *due_at > latest);
+                due_at > row.schedule.next_run_at
+            };
+            let late = tables.schedules.iter_mut().filter(is_late);
+            late.map(|row| row.due_at = row.schedule.next_run_at)
+                .count() as u64
         }))
     }
 
@@ -212,18 +234,18 @@ impl Tables {
             except.any(|(tenant, id)| (tenant, id) == (&row.schedule.tenant, &row.schedule.id))
                 || selection.except_tenants.contains(&row.schedule.tenant)
         };
-        let rows = self.schedules.iter().filter(|row| !is_excepted(row));
+        let rows = self.schedules.iter();
         let mut rows: Vec<(Timestamp, &ScheduleRow)> =
             rows.filter_map(|row| Some((row.due_at?, row))).collect();
         // Stable: schedules that are due at the same time stay in the order of their creation.
         rows.sort_by_key(|(due_at, _)| *due_at);
         let mut due = DueSchedules::default();
-        let mut bytes = 0;
+        let mut budget = DefinitionBudget::new(selection.limit, selection.max_bytes);
         for (due_at, row) in rows {
-            bytes += row.schedule.definition.len();
-            let is_full = due.schedules.len() >= selection.limit
-                || !due.schedules.is_empty() && bytes > selection.max_bytes;
-            if due_at > now || is_full {
+            if due_at <= now && is_excepted(row) {
+                continue;
+            }
+            if due_at > now || !budget.admit(row.schedule.definition.len()) {
                 due.next_due_at = Some(due_at);
                 break;
             }

@@ -27,9 +27,9 @@ use crate::read_duration::ReadDuration;
 use crate::reply::reply_channel;
 use crate::retention::has_expired;
 use crate::{
-    AdvanceResult, Answer, CreateResult, DueSchedules, DueSelection, EventProgress, Page,
-    PageRequest, Quotas, ReplaceResult, ScheduleAdvance, ScheduleVersion, Schedules, StoredRun,
-    StoredSchedule,
+    AdvanceResult, Answer, CreateResult, DefinitionBudget, DueSchedules, DueSelection,
+    EventProgress, MAX_SCHEDULE_PAGE_BYTES, Page, PageRequest, Quotas, ReplaceResult,
+    ScheduleAdvance, ScheduleVersion, Schedules, StoredRun, StoredSchedule,
 };
 
 const COLUMNS: &str = "s.id, s.definition, s.progress, s.status, s.next_run_at, s.last_run_at, \
@@ -138,6 +138,18 @@ impl Schedules for SqliteStore {
                     ms(until),
                 ])?;
             Ok(postponed == 1)
+        })
+    }
+
+    fn end_postponements(&self, latest: Timestamp) -> Answer<u64> {
+        self.write(move |context| {
+            let ended = context
+                .conn
+                .prepare_cached(
+                    "UPDATE schedules SET due = next_run_at WHERE due > ?1 AND due > next_run_at",
+                )?
+                .execute([ms(latest)])?;
+            Ok(ended as u64)
         })
     }
 
@@ -327,26 +339,40 @@ fn list(
     page: &PageRequest<(Timestamp, ScheduleId)>,
 ) -> rusqlite::Result<Page<StoredSchedule, (Timestamp, ScheduleId)>> {
     let before = page.before.as_ref();
-    let sql = format!(
-        "SELECT {COLUMNS} FROM schedules s WHERE s.tenant_no = ?1 \
-         AND (?2 IS NULL OR (s.created_at, s.id) < (?2, ?3)) \
-         ORDER BY s.created_at DESC, s.id DESC LIMIT ?4"
-    );
-    let items = conn
-        .prepare_cached(&sql)?
-        .query_map(
-            params![
-                live_tenant(conn, tenant)?,
-                before.map(|(created_at, _)| ms(*created_at)),
-                before.map(|(_, id)| id.as_str()),
-                one_more(page.limit),
-            ],
-            |row| read(row, tenant.clone()),
-        )?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(cut(items, page.limit, |last| {
-        (last.created_at, last.id.clone())
-    }))
+    let mut statement = conn.prepare_cached(
+        "SELECT no, octet_length(definition) FROM schedules WHERE tenant_no = ?1 \
+         AND (?2 IS NULL OR (created_at, id) < (?2, ?3)) ORDER BY created_at DESC, id DESC LIMIT ?4",
+    )?;
+    let mut rows = statement.query(params![
+        live_tenant(conn, tenant)?,
+        before.map(|(created_at, _)| ms(*created_at)),
+        before.map(|(_, id)| id.as_str()),
+        one_more(page.limit),
+    ])?;
+    let mut budget = DefinitionBudget::new(page.limit, MAX_SCHEDULE_PAGE_BYTES);
+    let mut found = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    while let Some(row) = rows.next()? {
+        if !budget.admit(row.get::<_, i64>(1)? as usize) {
+            let last = found.items.last();
+            found.next = last.map(|last: &StoredSchedule| (last.created_at, last.id.clone()));
+            break;
+        }
+        found
+            .items
+            .push(numbered(conn, row.get(0)?, tenant.clone())?);
+    }
+    Ok(found)
+}
+
+/// Reads the schedule with this number.
+fn numbered(conn: &Connection, no: i64, tenant: TenantId) -> rusqlite::Result<StoredSchedule> {
+    conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM schedules s WHERE s.no = ?1"
+    ))?
+    .query_row([no], |row| read(row, tenant))
 }
 
 fn runs(
@@ -379,6 +405,12 @@ fn runs(
     Ok(cut(items, page.limit, |last| last.number))
 }
 
+/// The schedules that are due. A large definition is not read before it is known to fit.
+const DUE: &str = "SELECT s.no, s.due, s.id, t.id, octet_length(s.definition) FROM schedules s \
+    JOIN tenants t ON t.no = s.tenant_no WHERE s.due <= ?1 ORDER BY s.due, s.no";
+/// The due time of the first schedule that is not due.
+const NEXT_DUE: &str = "SELECT min(due) FROM schedules WHERE due > ?1";
+
 fn due(
     conn: &Connection,
     now: Timestamp,
@@ -389,30 +421,27 @@ fn due(
         .iter()
         .map(|(tenant, schedule)| (tenant.as_str(), schedule.as_str()))
         .collect();
-    let mut statement = conn.prepare_cached(&format!(
-        "SELECT {COLUMNS}, s.due, t.id, length(s.definition) FROM schedules s \
-         JOIN tenants t ON t.no = s.tenant_no WHERE s.due IS NOT NULL ORDER BY s.due, s.no"
-    ))?;
-    let mut rows = statement.query([])?;
+    let mut statement = conn.prepare_cached(DUE)?;
+    let mut rows = statement.query([ms(now)])?;
+    let mut budget = DefinitionBudget::new(selection.limit, selection.max_bytes);
     let mut found = DueSchedules::default();
-    let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
-        let key = (row.get_ref(12)?.as_str()?, row.get_ref(0)?.as_str()?);
+        let key = (row.get_ref(3)?.as_str()?, row.get_ref(2)?.as_str()?);
         let mut tenants = selection.except_tenants.iter();
         if except.contains(&key) || tenants.any(|tenant| tenant.as_str() == key.0) {
             continue;
         }
-        let due_at = at(row.get(11)?);
-        bytes = bytes.saturating_add(row.get::<_, i64>(13)? as usize);
-        let is_full = found.schedules.len() >= selection.limit
-            || !found.schedules.is_empty() && bytes > selection.max_bytes;
-        if due_at > now || is_full {
-            found.next_due_at = Some(due_at);
-            break;
+        if !budget.admit(row.get::<_, i64>(4)? as usize) {
+            found.next_due_at = Some(at(row.get(1)?));
+            return Ok(found);
         }
         let tenant = parse(key.0)?;
-        found.schedules.push(read(row, tenant)?);
+        found.schedules.push(numbered(conn, row.get(0)?, tenant)?);
     }
+    let next: Option<i64> = conn
+        .prepare_cached(NEXT_DUE)?
+        .query_row([ms(now)], |row| row.get(0))?;
+    found.next_due_at = next.map(at);
     Ok(found)
 }
 
@@ -512,4 +541,38 @@ pub(super) fn scheduled_run(
         schedule: parse(id)?,
         scheduled_for: at(row.get(schedule + 1)?),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the steps of the query plan.
+    fn plan(conn: &Connection, sql: &str) -> String {
+        let mut statement = conn
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .expect("valid SQL");
+        let steps = statement
+            .query_map([0_i64], |row| row.get::<_, String>(3))
+            .expect("a plan");
+        let steps: Result<Vec<String>, _> = steps.collect();
+        steps.expect("steps").join("\n")
+    }
+
+    #[test]
+    fn schedules_that_are_not_due_are_not_read() {
+        let conn = Connection::open_in_memory().expect("it opens");
+        conn.execute_batch(
+            "CREATE TABLE tenants (no INTEGER PRIMARY KEY, id TEXT NOT NULL); CREATE TABLE events (no INTEGER PRIMARY KEY)",
+        )
+        .expect("tables");
+        conn.execute_batch(include_str!("schedules.sql"))
+            .expect("the migration applies");
+        for sql in [DUE, NEXT_DUE] {
+            let plan = plan(&conn, sql);
+            assert!(plan.contains("INDEX due_schedules (due"), "{sql}: {plan}");
+            assert!(!plan.contains("SCAN"), "{sql}: {plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        }
+    }
 }

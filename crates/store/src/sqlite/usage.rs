@@ -157,9 +157,13 @@ pub(super) fn usage(
     let endpoints: i64 = conn
         .prepare_cached("SELECT count(*) FROM endpoints WHERE tenant_no = ?1 AND standing <> 3 AND is_origin = 0")?
         .query_row([no], |row| row.get(0))?;
+    let schedules: i64 = conn
+        .prepare_cached("SELECT schedules FROM tenants WHERE no = ?1")?
+        .query_row([no], |row| row.get(0))?;
     Ok(Some(Usage {
         endpoints: endpoints as u64,
         events_this_month: events(conn, Month::of(now), no)?,
+        schedules: schedules as u64,
     }))
 }
 

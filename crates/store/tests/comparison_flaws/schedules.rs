@@ -61,6 +61,7 @@ impl Schedules for Flawed {
         schedule_runs(tenant: TenantId, schedule: ScheduleId, page: PageRequest<u64>) -> Answer<Page<StoredRun, u64>>;
         due_schedules(now: Timestamp, selection: DueSelection) -> Answer<DueSchedules>;
         event_progress(events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;
+        end_postponements(latest: Timestamp) -> Answer<u64>;
         failing_schedules(limit: usize) -> Answer<u64>;
         schedule_changes() -> Arc<Notify>;
     }

@@ -259,6 +259,14 @@ impl Bench {
         );
     }
 
+    /// Ends an attempt because the content of the delivery cannot be read.
+    pub(super) fn end_unreadable(&mut self, delivery: DeliveryId) {
+        self.finish_attempt(
+            delivery,
+            AttemptEnd::InternalFault(InternalFaultScope::Content),
+        );
+    }
+
     /// Ends an attempt by an internal fault whose cause lies outside the delivery.
     pub(super) fn fail_by_shared_fault(&mut self, delivery: DeliveryId) {
         self.finish_attempt(

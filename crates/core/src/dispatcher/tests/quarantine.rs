@@ -74,6 +74,25 @@ fn a_normal_end_starts_the_count_anew() {
 }
 
 #[test]
+fn deliveries_whose_content_cannot_be_read_are_held_at_once() {
+    let mut bench = Bench::new();
+    let endpoint = bench.endpoint(settings());
+    // So many that the faults would look like shared ones.
+    let deliveries: Vec<DeliveryId> = (0..8).map(|_| bench.accept_one(endpoint)).collect();
+    for delivery in &deliveries {
+        bench.end_unreadable(*delivery);
+    }
+    assert_eq!(held(&bench), deliveries);
+    bench.take_sent();
+    bench.advance(Span::from_days(1));
+    assert_eq!(bench.take_sent(), [], "a held delivery was sent");
+    assert_eq!(bench.disk.row(deliveries[0]).facts().attempts, 0);
+    let other = bench.accept_one(endpoint);
+    bench.finish(other, ok());
+    assert_eq!(bench.disk.status(other), Status::Succeeded);
+}
+
+#[test]
 fn faults_from_outside_the_delivery_hold_nothing() {
     let mut bench = Bench::new();
     let endpoint = bench.endpoint(settings());

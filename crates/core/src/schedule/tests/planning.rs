@@ -343,6 +343,7 @@ fn the_stored_form_is_stable_and_reads_back() {
     );
     let progress = ScheduleProgress {
         resumed_at: Some(START),
+        watched: None,
     };
     assert_eq!(ScheduleProgress::read(&progress.stored()), progress);
     assert_eq!(ScheduleProgress::read(""), ScheduleProgress::default());

@@ -124,6 +124,7 @@ fn badges(schedule: &Schedule) -> Markup {
     };
     html! {
         (status)
+        @if schedule.error.is_some() { " " (badge(BadgeKind::Bad, "unreadable")) }
         @match schedule.failed_runs {
             0 => {}
             1 => { " " (badge(BadgeKind::Bad, "last run failed")) }
@@ -172,6 +173,7 @@ fn state_section(request: &PageRequest, schedule: &Schedule) -> Markup {
     html! {
         div.card {
             p { (badges(schedule)) " " strong { (schedule.description) } }
+            @if let Some(error) = &schedule.error { p { "Not readable: " (error) "." } }
             dl.facts {
                 dt { "Id" } dd { code { (schedule.id) } }
                 dt { "Next run" } dd { (optional_time(schedule.next_run_at.as_deref())) }

@@ -1,5 +1,9 @@
 //! The API for one-off requests and for the signing secret of a tenant.
 
+use std::sync::Arc;
+
+use posthaste_core::delivery::{OneOffRequest, RequestMethod};
+use posthaste_store::{AcceptResult, Content, NewEvent, Store};
 use posthaste_testbed::{Answer, Receiver};
 use serde_json::{Value, json};
 
@@ -270,4 +274,57 @@ async fn null_counts_as_absent_also_for_the_body_of_a_get() {
     post["method"] = Value::Null;
     let refused = server.post(REQUESTS, &post).await;
     assert_eq!(refused.problem(422, "invalid"), ["payload"]);
+}
+
+#[tokio::test]
+async fn requests_whose_headers_cannot_be_decrypted_are_held_with_the_reason() {
+    const DAMAGED: usize = 6;
+    let server = TestServer::start().await;
+    let receiver = Receiver::healthy().await;
+    let request = json!({"url": receiver.url(), "payload": 1, "headers": {"X-Team": "billing"}});
+    let first = server.post(REQUESTS, &request).await.ok(202);
+    let origin = first["endpoint_id"].as_str().expect("an id");
+    let damaged = NewEvent {
+        tenant: "acme".parse().expect("a tenant id"),
+        content: Arc::new(Content {
+            event_type: "request".parse().expect("a type"),
+            content_type: None,
+            payload: "1".into(),
+            trace: None,
+            scheduled_run: None,
+        }),
+        idempotency: None,
+        deliver_at: None,
+        ordering: None,
+        only: Some(origin.parse().expect("an id")),
+        request: Some(Arc::new(OneOffRequest {
+            method: RequestMethod::Put,
+            url: receiver.url(),
+            timeout: None,
+            retry_policy: None,
+            sealed_headers: b"damaged".to_vec(),
+        })),
+        received: None,
+    };
+    // So many that the fault looks like a shared one.
+    let accepted = server.store.accept(server.now(), vec![damaged; DAMAGED]);
+    let accepted = accepted.await.expect("the store can be written");
+    assert!(matches!(accepted, AcceptResult::Done(_)), "{accepted:?}");
+    let held = server
+        .until("/v1/tenants/acme/deliveries?status=held", |listed| {
+            listed["data"].as_array().map(Vec::len) == Some(DAMAGED)
+        })
+        .await;
+    let delivery = &held["data"][0];
+    assert_eq!(delivery["attempt_count"], 0);
+    let detail = delivery["last_error"]["detail"].as_str().expect("a reason");
+    assert!(detail.contains("cannot be decrypted"), "{detail}");
+    let id = delivery["id"].as_str().expect("an id");
+    let cancel = format!("/v1/tenants/acme/deliveries/{id}/cancel");
+    server.post(&cancel, json!(null)).await.ok(200);
+    // Other requests to the same origin are sent.
+    let after = server.post(REQUESTS, &request).await.ok(202);
+    let id = after["id"].as_str().expect("an id");
+    server.until_status(id, "succeeded").await;
+    assert_eq!(receiver.count(), 2);
 }

@@ -11,7 +11,7 @@ use posthaste_core::schedule::{
 use posthaste_core::time::{Span, Timestamp};
 use posthaste_engine::tenant_keys::TenantKeys;
 use posthaste_store::{
-    CreateResult, PageRequest, RunStatus, Schedules, Store, StoredRun, StoredSchedule,
+    CreateResult, DueSelection, PageRequest, RunStatus, Schedules, Store, StoredRun, StoredSchedule,
 };
 use posthaste_testbed::{Answer, PATIENCE, Receiver};
 use serde_json::json;
@@ -349,4 +349,134 @@ async fn a_clock_that_is_set_back_repeats_no_occurrence() {
     assert_eq!(world.runs("nightly").await.len(), 1);
     world.server.pass_ms(60_000);
     world.until_runs("nightly", 2).await;
+}
+
+#[tokio::test]
+async fn retries_that_outlast_the_interval_count_as_failures() {
+    let receiver = Receiver::start(|_| Answer::status(503)).await;
+    let world = Scheduled::start(receiver).await;
+    let definition = ScheduleDefinition {
+        timing: ScheduleTiming::Every(Span::from_mins(20)),
+        ..every_minute()
+    };
+    world.add("nightly", definition).await;
+    // At each run, the delivery of the previous one is still retried.
+    for (round, minutes) in [1, 19, 20, 20].into_iter().enumerate() {
+        world.server.pass_ms(minutes * 60_000);
+        world.until_runs("nightly", round + 1).await;
+        let stored = world.stored("nightly").await;
+        assert_eq!(stored.failed_runs as usize, round);
+    }
+    let failing = world.server.store.failing_schedules(10).await;
+    assert_eq!(failing, Ok(1));
+}
+
+#[tokio::test]
+async fn a_postponement_ends_when_a_wrong_clock_is_corrected() {
+    let world = Scheduled::start(Receiver::healthy().await).await;
+    let limits = json!({"limits": {"events_per_month": 1}});
+    world.server.patch("/v1/tenants/acme", limits).await.ok(200);
+    world.add("first", every_minute()).await;
+    world.server.pass_ms(60_000);
+    world.until_runs("first", 1).await;
+    // The clock is wrong by ten days. The schedule is due, and is postponed from there.
+    world.server.pass_ms(10 * 86_400_000);
+    let far = after_noon(10 * 24 * 60);
+    let postponed = async {
+        loop {
+            let selection = DueSelection {
+                limit: 1,
+                max_bytes: 1,
+                except: [].into(),
+                except_tenants: [].into(),
+            };
+            let due = world.server.store.due_schedules(far, selection).await;
+            let due = due.expect("the store can be read");
+            if due.next_due_at.is_some_and(|at| at > far) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, postponed)
+        .await
+        .expect("the schedule is postponed");
+    world.server.set_time(after_noon(2));
+    let limits = json!({"limits": {"events_per_month": 100}});
+    world.server.patch("/v1/tenants/acme", limits).await.ok(200);
+    let runs = world.until_runs("first", 2).await;
+    assert_eq!(runs[1].scheduled_for, after_noon(2));
+}
+
+#[tokio::test]
+async fn headers_that_cannot_be_decrypted_end_a_run_and_are_shown() {
+    let world = Scheduled::start(Receiver::healthy().await).await;
+    let target = ScheduleTarget::Request(RequestTarget {
+        request: OneOffRequest {
+            method: RequestMethod::Put,
+            url: world.receiver.url_of("jobs/7"),
+            timeout: None,
+            retry_policy: None,
+            sealed_headers: b"damaged".to_vec(),
+        },
+        body: body(),
+        ordering_key: None,
+    });
+    let definition = ScheduleDefinition {
+        target,
+        ..every_minute()
+    };
+    world.add("job", definition).await;
+    world.add("nightly", every_minute()).await;
+    let damaged = r#"{"name": "Report", "timing": "never"}"#.to_owned();
+    world.add_stored("damaged", damaged).await;
+    world.server.pass_ms(60_000);
+    let runs = world.until_runs("job", 1).await;
+    assert_eq!(
+        outcomes(&runs),
+        [(RunStatus::Skipped, "unreadable_headers")]
+    );
+    assert_eq!(world.stored("job").await.failed_runs, 1);
+
+    let listed = world.server.get("/v1/tenants/acme/schedules").await.ok(200);
+    let of = |id: &str| {
+        let data = listed["data"].as_array().expect("a list");
+        let found = data.iter().find(|schedule| schedule["id"] == id);
+        found.expect("it is listed").clone()
+    };
+    assert_eq!(of("nightly").get("error"), None);
+    let job = of("job");
+    assert_eq!(job["request"]["headers"], json!({}));
+    assert_eq!(job["every"], "1m");
+    let error = job["error"].as_str().expect("a reason");
+    assert!(error.contains("headers of the request"), "{error}");
+    let damaged = of("damaged");
+    assert_eq!(
+        (&damaged["name"], &damaged["status"]),
+        (&json!("Report"), &json!("active"))
+    );
+    assert!(damaged["error"].is_string(), "{damaged}");
+    let path = "/v1/tenants/acme/schedules";
+    let shown = world.server.get(&format!("{path}/damaged")).await.ok(200);
+    assert_eq!(shown, damaged);
+    let by_hand = world
+        .server
+        .post(&format!("{path}/job/run"), json!(null))
+        .await;
+    by_hand.problem(409, "unreadable_headers");
+    let paused = world
+        .server
+        .post(&format!("{path}/damaged/pause"), json!(null))
+        .await;
+    paused.problem(409, "wrong_state");
+    // It is repaired by another request, and the unreadable one can be deleted.
+    let request = json!({"request": {"url": world.receiver.url(), "payload": 1}});
+    let repaired = world
+        .server
+        .patch(&format!("{path}/job"), request)
+        .await
+        .ok(200);
+    assert_eq!(repaired.get("error"), None);
+    let deleted = world.server.delete(&format!("{path}/damaged")).await;
+    assert_eq!(deleted.status.as_u16(), 204);
 }

@@ -147,11 +147,7 @@ async fn every_mistake_of_a_schedule_is_named() {
             json!({"every": "1h", "request": {
                 "url": "https://a.example/", "method": "GET", "delay": "5m", "headers": {"Host": "x"}, "timeout": "9m",
             }}),
-            &[
-                "request.headers.Host",
-                "request.timeout",
-                "request.deliver_at",
-            ],
+            &["request.headers.Host", "request.timeout", "request.delay"],
         ),
         (json!({"every": "1h", "event": 5}), &["event"]),
     ] {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use posthaste_core::time::{Span, Timestamp};
-use posthaste_testbed::{Api, Arrival, Database, FakeClock, Node, NodeOptions, Receiver};
+use posthaste_store::postgres::{Dial, Session};
+use posthaste_testbed::{Api, Arrival, Database, FakeClock, Node, NodeOptions, Receiver, TcpProxy};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -27,6 +29,8 @@ pub(super) const STORES: [Store; 2] = [Store::Sqlite, Store::Postgres];
 pub(super) struct Installation {
     home: TempDir,
     pub(super) database: Option<Database>,
+    /// URL of the database, if servers do not connect to it directly.
+    url: Option<String>,
 }
 
 impl Installation {
@@ -37,13 +41,27 @@ impl Installation {
                 Store::Sqlite => None,
                 Store::Postgres => Some(Database::with_schema()),
             },
+            url: None,
         }
+    }
+
+    /// Returns an installation on PostgreSQL whose servers connect through the returned proxy.
+    pub(super) fn via_proxy() -> (Installation, TcpProxy) {
+        let database = Database::with_schema();
+        let proxy = TcpProxy::to(database.address());
+        let installation = Installation {
+            home: tempfile::tempdir().expect("a directory"),
+            url: Some(database.url_via_proxy(&proxy)),
+            database: Some(database),
+        };
+        (installation, proxy)
     }
 
     fn options(&self) -> NodeOptions {
         let home: &Path = self.home.path();
         let file = || format!("sqlite:{}", home.join("posthaste.db").display());
-        let store = self.database.as_ref().map_or_else(file, Database::url);
+        let direct = || self.database.as_ref().map_or_else(file, Database::url);
+        let store = self.url.clone().unwrap_or_else(direct);
         NodeOptions::new(PROGRAM, &store, home)
             .with(&["--set", LEASE])
             .with(&["--log-level", "info,posthaste::attempt=off"])
@@ -57,6 +75,48 @@ impl Installation {
     /// Starts a server with a wall clock of its own.
     pub(super) fn start_on(&self, clock: &FakeClock) -> Node {
         Node::start(&self.options().on_clock(clock))
+    }
+}
+
+/// A lock that decisions wait for before they insert their runs, when their events are inserted.
+pub(super) struct DecisionLock<'a> {
+    database: &'a Database,
+    session: Session,
+}
+
+impl<'a> DecisionLock<'a> {
+    /// Makes decisions wait for the lock. It is free at first.
+    pub(super) async fn install(database: &'a Database) -> DecisionLock<'a> {
+        database.query(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$; \
+             CREATE TRIGGER wait BEFORE INSERT ON schedule_runs EXECUTE FUNCTION wait()",
+        );
+        let url = database.url().parse().expect("a URL");
+        let dial: Arc<dyn Dial> = Arc::new(posthaste_engine::database::EgressDialer);
+        let session = Session::open(&url, &dial).await;
+        let session = session.expect("the database accepts connections");
+        // Otherwise it looks like a session of a server.
+        let name = "SET application_name = 'application'";
+        session.batch(name).await.expect("a name");
+        DecisionLock { database, session }
+    }
+
+    /// Takes the lock.
+    pub(super) async fn acquire(&self) {
+        let lock = "BEGIN; SELECT pg_advisory_xact_lock(7)";
+        self.session.batch(lock).await.expect("locked");
+    }
+
+    /// Gives the lock back.
+    pub(super) async fn release(&self) {
+        self.session.batch("COMMIT").await.expect("committed");
+    }
+
+    /// Returns whether a decision waits.
+    pub(super) fn is_waited_for(&self) -> bool {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted";
+        self.database.number(waiting) > 0
     }
 }
 

@@ -1,14 +1,12 @@
 //! The server is killed at every step of a run.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_store::postgres::{Dial, Session};
 use posthaste_testbed::{FakeClock, Receiver};
 use serde_json::json;
 
 use super::fixture::{
-    Installation, STORES, Store, TENANT, create, every_second, expect_no_gap,
+    DecisionLock, Installation, STORES, Store, TENANT, create, every_second, expect_no_gap,
     expect_one_event_each, pause, runs, set_up, until_current,
 };
 use crate::fixture::until;
@@ -56,39 +54,18 @@ async fn a_server_killed_in_the_middle_of_a_decision_makes_it_again() {
     let receiver = Receiver::healthy().await;
     let mut api = node.api();
     set_up(&mut api, &receiver).await;
-    // The event is inserted before the run, which waits for a lock.
-    database.query(
-        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
-         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NEW; END $$; \
-         CREATE TRIGGER wait BEFORE INSERT ON schedule_runs EXECUTE FUNCTION wait()",
-    );
-    let url = database.url().parse().expect("a URL");
-    let dial: Arc<dyn Dial> = Arc::new(posthaste_engine::database::EgressDialer);
-    let session = Session::open(&url, &dial).await;
-    let session = session.expect("the database accepts connections");
-    // Otherwise it looks like a session of a server.
-    let name = "SET application_name = 'application'";
-    session.batch(name).await.expect("a name");
-    let lock = "BEGIN; SELECT pg_advisory_xact_lock(7)";
-    session.batch(lock).await.expect("locked");
+    let lock = DecisionLock::install(database).await;
+    lock.acquire().await;
     let name = "nightly".to_owned();
     create(&mut api, &name, every_second()).await;
-    let waiting =
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted";
-    until("the decision to wait", async || {
-        database.number(waiting) > 0
-    })
-    .await;
+    until("the decision to wait", async || lock.is_waited_for()).await;
     node.kill();
     let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
          WHERE application_name = 'posthaste' AND datname = current_database()";
     database.number(ended);
-    until("its transaction to end", async || {
-        database.number(waiting) == 0
-    })
-    .await;
+    until("its transaction to end", async || !lock.is_waited_for()).await;
     assert_eq!(database.number("SELECT count(*) FROM events"), 0);
-    session.batch("COMMIT").await.expect("committed");
+    lock.release().await;
 
     let node = installation.start();
     node.until_ready().await;

@@ -2,5 +2,7 @@
 
 mod clocks;
 mod cluster;
+mod cut;
 mod fixture;
 mod kill;
+mod limits;

@@ -1,7 +1,7 @@
 //! Reads schedules and their runs.
 //!
-//! Which schedules are due is read in two steps: first their sizes, so that the definitions that are read with them fit
-//! into the memory that the caller allows.
+//! Schedules are read in two steps: first their sizes, so that the definitions that are read then fit into the memory that
+//! is allowed for them.
 
 use std::collections::HashSet;
 
@@ -9,6 +9,7 @@ use posthaste_core::id::{EventId, ScheduleId, TenantId};
 use posthaste_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::directory::live_tenant;
 use crate::codes::{at, ms, sql_limit};
@@ -18,7 +19,8 @@ use crate::postgres::db_error::DbError;
 use crate::postgres::schema::columns::{Id, parse, word};
 use crate::postgres::schema::event_rows::read_list;
 use crate::{
-    DueSchedules, DueSelection, EventProgress, Page, PageRequest, StoredRun, StoredSchedule,
+    DefinitionBudget, DueSchedules, DueSelection, EventProgress, MAX_SCHEDULE_PAGE_BYTES, Page,
+    PageRequest, StoredRun, StoredSchedule,
 };
 
 /// Maximum number of deliveries whose states one statement reads.
@@ -74,18 +76,43 @@ pub(in crate::postgres) async fn schedules(
         Some((created_at, id)) => (ms(*created_at), Some(id.as_str())),
         None => (i64::MAX, None),
     };
+    let sql = "SELECT s.no, s.created_at, s.id, octet_length(s.definition) FROM schedules s \
+         WHERE s.tenant_no = $1 AND (s.created_at < $2 OR s.created_at = $2 AND s.id < $3) \
+         AND s.created_at <= $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $4";
+    let rows = conn
+        .query(sql, &[&tenant_no, &created_at, &id, &one_more(page.limit)])
+        .await?;
+    let mut budget = DefinitionBudget::new(page.limit, MAX_SCHEDULE_PAGE_BYTES);
+    let mut numbers: Vec<i64> = Vec::new();
+    let mut next = None;
+    for (index, row) in rows.iter().enumerate() {
+        if !budget.admit(row.get::<_, i32>(3) as usize) {
+            let last = index.checked_sub(1).map(|index| &rows[index]);
+            let key = |row: &Row| Ok::<_, DbError>((at(row.get(1)), parse(row.get(2))?));
+            next = last.map(key).transpose()?;
+            break;
+        }
+        numbers.push(row.get(0));
+    }
+    let items = numbered(conn, &numbers, "s.created_at DESC, s.id DESC").await?;
+    Ok(Page { items, next })
+}
+
+/// Reads the schedules with these numbers.
+async fn numbered(
+    conn: &PgConnection,
+    numbers: &[i64],
+    order: &str,
+) -> Result<Vec<StoredSchedule>, DbError> {
+    if numbers.is_empty() {
+        return Ok(Vec::new());
+    }
     let sql = format!(
         "SELECT {COLUMNS} FROM schedules s JOIN tenants t ON t.no = s.tenant_no \
-         WHERE s.tenant_no = $1 AND (s.created_at < $2 OR s.created_at = $2 AND s.id < $3) \
-         AND s.created_at <= $2 ORDER BY s.created_at DESC, s.id DESC LIMIT $4"
+         WHERE s.no = ANY ($1) ORDER BY {order}"
     );
-    let rows = conn
-        .query(&sql, &[&tenant_no, &created_at, &id, &one_more(page.limit)])
-        .await?;
-    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    Ok(cut(items, page.limit, |last| {
-        (last.created_at, last.id.clone())
-    }))
+    let rows = conn.query(&sql, &[&numbers]).await?;
+    rows.iter().map(read).collect()
 }
 
 /// Lists the runs of a schedule.
@@ -132,38 +159,48 @@ pub(in crate::postgres) async fn due(
         .collect();
     // PostgreSQL knows the `octet_length` of a large value without fetching it.
     let sql = "SELECT s.no, s.due, t.id, s.id, octet_length(s.definition) FROM schedules s \
-         JOIN tenants t ON t.no = s.tenant_no WHERE s.due IS NOT NULL AND s.shard = ANY ($1) \
+         JOIN tenants t ON t.no = s.tenant_no WHERE s.due <= $4 AND s.shard = ANY ($1) \
          AND NOT t.deleted AND t.id <> ALL ($3) ORDER BY s.due, s.no LIMIT $2";
     let limit = one_more(selection.limit.saturating_add(except.len()));
     let tenants = selection.except_tenants.iter();
     let tenants: Vec<&str> = tenants.map(TenantId::as_str).collect();
+    let mut budget = DefinitionBudget::new(selection.limit, selection.max_bytes);
     let mut found = DueSchedules::default();
     let mut numbers: Vec<i64> = Vec::new();
-    let mut bytes = 0_usize;
-    for row in conn.query(sql, &[&shards, &limit, &tenants]).await? {
+    let params: [&(dyn ToSql + Sync); 4] = [&shards, &limit, &tenants, &ms(now)];
+    for row in conn.query(sql, &params).await? {
         if except.contains(&(row.get(2), row.get(3))) {
             continue;
         }
-        let due_at = at(row.get(1));
-        bytes = bytes.saturating_add(row.get::<_, i32>(4) as usize);
-        let is_full =
-            numbers.len() >= selection.limit || !numbers.is_empty() && bytes > selection.max_bytes;
-        if due_at > now || is_full {
-            found.next_due_at = Some(due_at);
+        if !budget.admit(row.get::<_, i32>(4) as usize) {
+            found.next_due_at = Some(at(row.get(1)));
             break;
         }
         numbers.push(row.get(0));
     }
-    if !numbers.is_empty() {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM schedules s JOIN tenants t ON t.no = s.tenant_no \
-             WHERE s.no = ANY ($1) ORDER BY s.due, s.no"
-        );
-        for row in &conn.query(&sql, &[&numbers]).await? {
-            found.schedules.push(read(row)?);
-        }
+    found.schedules = numbered(conn, &numbers, "s.due, s.no").await?;
+    if found.next_due_at.is_none() {
+        found.next_due_at = next_due(conn, now, shards).await?;
     }
     Ok(found)
+}
+
+/// Maximum number of schedules among which the next one of a node is searched.
+const MAX_NEXT_SEARCHED: i64 = 1_000;
+
+/// Returns the time at which the first schedule of these shards is due that is not due yet. If many schedules of others
+/// are due earlier, it is the time of one of them, at which the search goes on.
+async fn next_due(
+    conn: &PgConnection,
+    now: Timestamp,
+    shards: &[i16],
+) -> Result<Option<Timestamp>, DbError> {
+    let sql = "SELECT coalesce(min(due) FILTER (WHERE shard = ANY ($2)), CASE count(*) WHEN $3 THEN max(due) END) \
+         FROM (SELECT due, shard FROM schedules WHERE due > $1 ORDER BY due, no LIMIT $3) s";
+    let row = conn
+        .query_one(sql, &[&ms(now), &shards, &MAX_NEXT_SEARCHED])
+        .await?;
+    Ok(row.get::<_, Option<i64>>(0).map(at))
 }
 
 /// Counts the active schedules whose last runs have failed.

@@ -138,6 +138,12 @@ impl Schedules for PostgresStore {
         })
     }
 
+    fn end_postponements(&self, latest: Timestamp) -> Answer<u64> {
+        self.write(async move |context: &mut WriteContext| {
+            schedules::end_postponements(context, latest).await
+        })
+    }
+
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>> {
         self.read_whole(ReadDuration::Long, async move |conn: &PgConnection| {
             read::schedules::event_progress(conn, &events).await

@@ -150,6 +150,15 @@ pub(in crate::postgres) async fn postpone(
     Ok(context.conn.execute(sql, &params).await? == 1)
 }
 
+/// Makes the schedules that were postponed to later than `latest` due at their next occurrence.
+pub(in crate::postgres) async fn end_postponements(
+    context: &mut WriteContext,
+    latest: Timestamp,
+) -> Result<u64, DbError> {
+    let sql = "UPDATE schedules SET due = next_run_at WHERE due > $1 AND due > next_run_at";
+    context.conn.execute(sql, &[&ms(latest)]).await
+}
+
 /// Locks a tenant that is not deleted. Returns its number and the number of its schedules.
 async fn locked_tenant(
     context: &WriteContext,

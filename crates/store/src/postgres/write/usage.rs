@@ -200,12 +200,14 @@ pub(in crate::postgres) async fn usage(
     let row = conn
         .query_one(
             "SELECT (SELECT count(*) FROM endpoints WHERE tenant_no = $1 AND standing <> 3 AND NOT is_origin), \
-             (SELECT coalesce(sum(events), 0)::bigint FROM usage WHERE month = $2 AND tenant_no = $1)",
+             (SELECT coalesce(sum(events), 0)::bigint FROM usage WHERE month = $2 AND tenant_no = $1), \
+             (SELECT schedules FROM tenants WHERE no = $1)",
             &[&no, &month],
         )
         .await?;
     Ok(Some(Usage {
         endpoints: row.get::<_, i64>(0) as u64,
         events_this_month: row.get::<_, i64>(1) as u64,
+        schedules: row.get::<_, i64>(2) as u64,
     }))
 }
