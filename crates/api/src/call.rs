@@ -29,8 +29,8 @@ const STATUS_CHANGES: [&str; 4] = [
     "pause_endpoint",
     "resume_endpoint",
 ];
-/// Time limit of a change of an endpoint's status, including its reads and its audit entry. Over a slow link to the database
-/// each of them takes seconds.
+/// Time limit of a change of an endpoint's status, including authentication, its reads and its audit entry. Over a slow link to
+/// the database each of them takes seconds.
 const STATUS_CHANGE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Answers a request for `route`.
@@ -39,7 +39,7 @@ pub(super) async fn answer(
     route: &'static Route,
     request: Request<Body>,
 ) -> Response<Body> {
-    match handle(app, route, request).await {
+    match within_time_limit(route, handle(app, route, request)).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
@@ -57,12 +57,22 @@ async fn handle(
             app.authenticate(request.headers(), &source).await?
         }
     };
-    authorize_and_run(app, route, caller, source, request).await
+    execute(app, route, caller, source, request).await
 }
 
-/// Checks that the caller may use the route, and runs its handler. Every request passes here, independent of
-/// how its caller was authenticated.
+/// Checks that an authenticated caller may use the route, and runs its handler.
 pub(super) async fn authorize_and_run(
+    app: Arc<App>,
+    route: &'static Route,
+    caller: Caller,
+    source: RequestSource,
+    request: Request<Body>,
+) -> Result<Response<Body>, Problem> {
+    within_time_limit(route, execute(app, route, caller, source, request)).await
+}
+
+/// Checks the access and runs the handler. Every request passes here, independent of how its caller was authenticated.
+async fn execute(
     app: Arc<App>,
     route: &'static Route,
     caller: Caller,
@@ -99,15 +109,15 @@ pub(super) async fn authorize_and_run(
     }
     match audit_writer::is_audited(route) {
         false => CatchPanic((route.handler)(call)).await,
-        true => within_time_limit(route, run_to_completion(audited(call))).await,
+        true => run_to_completion(audited(call)).await,
     }
 }
 
-/// Waits for the answer of an audited request. After the time limit of a status change the caller gets an error. The change
+/// Waits for the answer of a request. After the time limit of a status change the caller gets an error. A change that has begun
 /// continues, and its outcome is written to the audit log.
 async fn within_time_limit(
     route: &Route,
-    running: HandlerFuture,
+    running: impl Future<Output = Result<Response<Body>, Problem>>,
 ) -> Result<Response<Body>, Problem> {
     if !STATUS_CHANGES.contains(&route.name) {
         return running.await;
@@ -156,7 +166,7 @@ mod tests {
         for name in STATUS_CHANGES {
             let route = routes::all().find(|route| route.name == name);
             let route = route.expect("a route");
-            let answered = within_time_limit(route, Box::pin(std::future::pending())).await;
+            let answered = within_time_limit(route, std::future::pending()).await;
             let problem = answered.expect_err("it never ends");
             assert_eq!(problem.status, 503);
             assert!(problem.detail.contains("may have taken effect"), "{name}");

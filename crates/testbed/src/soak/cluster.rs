@@ -27,7 +27,7 @@ const ENDPOINTS: usize = 12;
 const SWITCHED: usize = ENDPOINTS - 1;
 /// Time for which the last endpoint stays disabled, and enabled.
 const SWITCH_PAUSE: Duration = Duration::from_millis(2_500);
-/// Maximum time of an answer to a change of an endpoint's status: its time limit of 12 s, and the look-up of the key before it.
+/// Maximum time of an answer to a change of an endpoint's status: its time limit of 12 s, and some for the machine.
 const STATUS_WITHIN: Duration = Duration::from_secs(14);
 /// A fault that lasts longer moves the victim's endpoints to other nodes: the lease and some heartbeats.
 const MOVES_AFTER: Duration = Duration::from_secs(9);
