@@ -24,7 +24,7 @@ pub(crate) fn held_status(status: Status, is_held: bool) -> Status {
 
 /// Detail of the last error of a delivery that is held after repeated internal errors. The errors themselves are in the
 /// log, because they may name internal hosts.
-const HELD_AFTER_FAULTS: &str = "held after 10 consecutive internal errors, or because a part of it cannot be decrypted; see posthaste's log, then retry or cancel it";
+pub const HELD_AFTER_FAULTS: &str = "held after 10 consecutive internal errors, or because a part of it cannot be decrypted; see posthaste's log, then retry or cancel it";
 
 impl DeliverySummary {
     /// Shows that the delivery is held after repeated internal errors, if it still waits.

@@ -91,6 +91,7 @@ pub(crate) use endpoint::{
 pub(crate) use endpoint_health::schema as endpoint_health_schema;
 pub(crate) use endpoint_secret::{public_key, schema as endpoint_secret_schema};
 pub(crate) use event::schemas as event_schemas;
+pub use held_after_faults::HELD_AFTER_FAULTS;
 pub(crate) use held_after_faults::held_status;
 pub(crate) use list_page::list_schema;
 pub(crate) use node::schemas as node_schemas;

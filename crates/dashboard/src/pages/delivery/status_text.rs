@@ -238,6 +238,7 @@ fn time_or_unknown(at: &Option<String>) -> Markup {
 mod tests {
     use super::super::tests::delivery;
     use super::*;
+    use posthaste_api::resources::HELD_AFTER_FAULTS;
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -373,10 +374,9 @@ mod tests {
 
     #[test]
     fn delivery_held_after_internal_errors_does_not_blame_its_endpoint() {
-        let detail = "held after 10 consecutive internal errors; see posthaste's log, then retry or cancel it";
         let held = json!({
             "status": "held", "next_attempt_at": null,
-            "last_error": {"kind": "unknown", "status_code": null, "detail": detail},
+            "last_error": {"kind": "unknown", "status_code": null, "detail": HELD_AFTER_FAULTS},
         });
         let (next_step, summary) = texts(held, EndpointStatus::Enabled);
         assert_eq!(next_step, "held: repeated internal errors");
