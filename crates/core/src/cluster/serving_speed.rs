@@ -7,8 +7,8 @@
 //!
 //! A node is slow only in comparison with another node, and only kinds that both have measured are compared: a transaction
 //! takes longer than a heartbeat on every link, and longer with more work. If all nodes are equally slow, for instance
-//! because the database is, no capacity changes. Round trips that fail again and again count as
-//! [`FAILED_ROUND_TRIP`]. Between [`SLOW_FACTOR`] and [`QUICK_FACTOR`] nothing changes either, and every
+//! because the database is, no capacity changes. Round trips that fail again and again, although heartbeats arrive, count
+//! as [`FAILED_ROUND_TRIP`]. Between [`SLOW_FACTOR`] and [`QUICK_FACTOR`] nothing changes either, and every
 //! relapse doubles the time until the next step up, so shards do not move back and forth.
 
 use crate::time::{Span, Tick};
@@ -20,7 +20,9 @@ const MAX_SAMPLE_AGE: u64 = 30;
 /// Number of failures of a kind in a row from which on they count. After a restart of the database each connection fails
 /// once.
 const MIN_FAILURES: u32 = 2;
-/// The duration that round trips which fail again and again count for: the time limit of most of them.
+/// The duration that round trips which fail again and again count for: the time limit of most of them. Failures within
+/// this time after a failed heartbeat do not count: then the node could not reach the database at all, and what failed may
+/// have begun before it could again.
 const FAILED_ROUND_TRIP: Span = Span::from_secs(6);
 /// A node with quicker round trips is never slow: endpoints hardly notice them.
 pub const MIN_SLOW_ROUND_TRIP: Span = Span::from_millis(300);
@@ -207,6 +209,8 @@ pub(super) struct ServingSpeed {
     relapses: u32,
     /// True after a step up, until relapses are forgotten: a step down is then a relapse.
     was_raised: bool,
+    /// Time of the last failed heartbeat.
+    unreachable_at: Option<Tick>,
 }
 
 impl ServingSpeed {
@@ -218,6 +222,7 @@ impl ServingSpeed {
             quick_heartbeats: 0,
             relapses: 0,
             was_raised: false,
+            unreachable_at: None,
         }
     }
 
@@ -232,7 +237,21 @@ impl ServingSpeed {
 
     /// Adds a round trip that failed now: the database did not answer, or could not be reached.
     pub(super) fn fail(&mut self, now: Tick, kind: RoundTripKind) {
-        self.samples[kind as usize].fail(now);
+        let is_reachable = self
+            .unreachable_at
+            .is_none_or(|at| now.since(at) > FAILED_ROUND_TRIP);
+        if is_reachable {
+            self.samples[kind as usize].fail(now);
+        }
+    }
+
+    /// Handles that this node cannot reach the database at all: the lease covers that, and failures so far say nothing
+    /// about the link after it.
+    pub(super) fn cannot_reach_database(&mut self, now: Tick) {
+        self.unreachable_at = Some(now);
+        for samples in &mut self.samples {
+            samples.failures = 0;
+        }
     }
 
     /// Returns the median round trips.
@@ -446,6 +465,25 @@ mod tests {
         }
         assert_eq!(speed.capacity().quarters(), 2);
         assert_eq!(record(&speed, 40_000), None, "they are forgotten");
+    }
+
+    #[test]
+    fn failures_while_the_database_cannot_be_reached_do_not_count() {
+        let mut speed = ServingSpeed::new();
+        let record = |speed: &ServingSpeed, at: u64| speed.round_trips(Tick(at), MS(1_000)).record;
+        speed.add(Tick(0), RoundTripKind::Record, MS(5));
+        speed.fail(Tick(10), RoundTripKind::Record);
+        speed.fail(Tick(20), RoundTripKind::Record);
+        speed.cannot_reach_database(Tick(30));
+        assert_eq!(record(&speed, 30), Some(MS(5)));
+        let late = 30 + FAILED_ROUND_TRIP.as_millis();
+        for at in [40, 500, late - 1, late] {
+            speed.fail(Tick(at), RoundTripKind::Record);
+        }
+        assert_eq!(record(&speed, late), Some(MS(5)));
+        speed.fail(Tick(late + 1), RoundTripKind::Record);
+        speed.fail(Tick(late + 2), RoundTripKind::Record);
+        assert_eq!(record(&speed, late + 2), Some(FAILED_ROUND_TRIP));
     }
 
     #[test]

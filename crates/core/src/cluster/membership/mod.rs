@@ -288,6 +288,7 @@ impl MembershipState {
             self.speed
                 .add(now, RoundTripKind::Heartbeat, now.since(sent));
         }
+        self.speed.cannot_reach_database(now);
         self.retry_at = now.after(self.timings.try_again);
         self.next_heartbeat_at = self.retry_at;
         match &mut self.membership {
