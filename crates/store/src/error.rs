@@ -11,7 +11,7 @@ pub enum StoreError {
     /// The disk is full. A retry succeeds once there is space.
     #[error("the disk that holds the store is full")]
     Full,
-    /// The write queue is full. A retry shortly afterwards succeeds.
+    /// The write queue is full, or too many reads or searches wait. A retry shortly afterwards succeeds.
     #[error("the store cannot keep up with the writes")]
     Overloaded,
     /// The store cannot be used now, and possibly not until an operator intervenes. A write may have been committed: if

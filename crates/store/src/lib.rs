@@ -40,6 +40,7 @@ mod reply;
 mod retention;
 mod schedules;
 mod scope;
+mod search_slots;
 mod sessions;
 mod settings;
 mod skip_ranges;

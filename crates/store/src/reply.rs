@@ -3,6 +3,8 @@
 //! [`reply_channel`] makes an [`Answer`] and the callback that completes it. [`Reply`] holds the callback of a request in
 //! progress. It answers exactly once: if it is dropped without a result, as after a panic, the caller gets an error.
 
+use std::sync::{Arc, Weak};
+
 use tokio::sync::oneshot;
 
 use crate::{AcceptResult, AdvanceResult, Answer, Done, StoreError};
@@ -78,6 +80,29 @@ pub(crate) fn reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>) {
     });
     let answer = Box::pin(async move { receiver.await.unwrap_or_else(|_| Err(stopped())) });
     (done, answer)
+}
+
+/// Reports whether a caller still waits for its answer.
+#[derive(Clone)]
+pub(crate) struct CallerPresence(Weak<()>);
+
+impl CallerPresence {
+    /// Returns false if the caller has dropped its answer, or has it.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// Creates an answer, the callback that gives it, and the presence of its caller.
+pub(crate) fn watched_reply_channel<T: Send + 'static>() -> (Done<T>, Answer<T>, CallerPresence) {
+    let (done, answer) = reply_channel();
+    let caller = Arc::new(());
+    let presence = CallerPresence(Arc::downgrade(&caller));
+    let watched = async move {
+        let _caller = caller;
+        answer.await
+    };
+    (done, Box::pin(watched), presence)
 }
 
 /// Returns the error for callers after the thread of the store has stopped.

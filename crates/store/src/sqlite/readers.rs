@@ -15,6 +15,7 @@ use rusqlite::Connection;
 use super::group_commit::store_error;
 use super::open::open_reader;
 use crate::read_duration::ReadDuration;
+use crate::search_slots::SearchSlots;
 use crate::{Done, StoreError};
 
 /// Log target of this module. Operators filter by it, so it stays when the module moves.
@@ -36,6 +37,8 @@ pub(super) struct Readers {
     quick: Arc<ReadQueue>,
     long: Arc<ReadQueue>,
     endless: Arc<ReadQueue>,
+    /// Limits the searches for the targets of replays.
+    pub(super) search_slots: Arc<SearchSlots>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -57,6 +60,7 @@ impl Readers {
             quick: Arc::new(ReadQueue::new()),
             long: Arc::new(ReadQueue::new()),
             endless: Arc::new(ReadQueue::new()),
+            search_slots: Arc::default(),
             threads: Mutex::new(Vec::new()),
         };
         for (queue, count) in [

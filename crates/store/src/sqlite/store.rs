@@ -21,6 +21,7 @@ use super::counts::DeliveryCounts;
 use super::group_commit::{Task, WriteContext, set_number};
 use super::readers::Readers;
 use super::replay_targets::{ReplaySearch, ReplayTargets};
+use super::row_keys::Key;
 use super::schema::meta;
 use super::write_queue::WriteQueue;
 use super::{
@@ -30,7 +31,7 @@ use super::{
 use crate::codes::ms;
 use crate::fair_queue::QueueClass;
 use crate::read_duration::ReadDuration;
-use crate::reply::reply_channel;
+use crate::reply::{reply_channel, watched_reply_channel};
 use crate::thread_end::ThreadEnd;
 use crate::{
     AcceptResult, Answer, ApiKey, AttemptDetail, Content, Counts, CreateResult, DisabledReason,
@@ -364,16 +365,17 @@ impl Store for SqliteStore {
         tenant: TenantId,
         filter: ReplayFilter,
     ) -> Answer<Replay> {
-        // A reader searches for the deliveries, so that the search does not block the writer. A first empty operation makes
-        // the search start after everything that was requested earlier for the tenant.
-        let (done, answer) = reply_channel();
+        // A reader searches for the deliveries, so that the search does not block the writer. A first operation makes
+        // the search start after everything that was requested earlier for the tenant, and returns the greatest key so far.
+        let (done, answer, caller) = watched_reply_channel();
         let class = QueueClass::of(Some(&tenant));
         let create_class = class.clone();
         let (queue, readers) = (self.queue.clone(), self.readers.clone());
-        let plan = move |passed: Result<(), StoreError>| {
-            if let Err(why) = passed {
-                return done(Err(why));
-            }
+        let plan = move |newest: Result<Key, StoreError>| {
+            let newest = match newest {
+                Ok(newest) => newest,
+                Err(why) => return done(Err(why)),
+            };
             let (of, by) = (tenant.clone(), filter.clone());
             let insert = move |found: Result<ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
@@ -386,19 +388,20 @@ impl Store for SqliteStore {
                     queue.push(create_class, task);
                 }
             };
-            ReplaySearch::new(of, by).run(readers, Box::new(insert));
+            ReplaySearch::new(of, by, caller).list(newest, readers, Box::new(insert));
         };
-        let barrier = Task::new(0, |_: &mut WriteContext<'_>| Ok(()), Box::new(plan));
+        let barrier = Task::new(
+            0,
+            |context: &mut WriteContext<'_>| Ok(context.key_generator.last()),
+            Box::new(plan),
+        );
         self.queue.push(class, Box::new(barrier));
         answer
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        let (done, answer) = reply_channel();
-        let count = |found: Result<ReplayTargets, StoreError>| {
-            done(found.map(|found| found.targets.len() as u64));
-        };
-        ReplaySearch::new(tenant, filter).run(self.readers.clone(), Box::new(count));
+        let (done, answer, caller) = watched_reply_channel();
+        ReplaySearch::new(tenant, filter, caller).count(self.readers.clone(), done);
         answer
     }
 

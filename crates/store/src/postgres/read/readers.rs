@@ -25,6 +25,7 @@ use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::settings::PostgresSettings;
 use crate::read_duration::ReadDuration;
 use crate::reply::Reply;
+use crate::search_slots::SearchSlots;
 use crate::{Done, StoreError};
 
 /// Number of connections for lists.
@@ -147,6 +148,8 @@ pub(in crate::postgres) struct Readers {
     quick: Arc<ReadQueue>,
     long: Arc<ReadQueue>,
     endless: Arc<ReadQueue>,
+    /// Limits the searches for the targets of replays.
+    pub(super) search_slots: Arc<SearchSlots>,
 }
 
 impl Readers {
@@ -156,6 +159,7 @@ impl Readers {
             quick: Arc::new(ReadQueue::default()),
             long: Arc::new(ReadQueue::default()),
             endless: Arc::new(ReadQueue::default()),
+            search_slots: Arc::default(),
         }
     }
 

@@ -2,6 +2,10 @@
 //!
 //! [`ReplaySearch`] finds them page by page. They are stored with the replay in a packed form, [`TARGET_BYTES`] per
 //! [`ReplayTarget`].
+//!
+//! A search waits for one of the [`SearchSlots`](crate::search_slots::SearchSlots), which it holds until its targets are
+//! stored. It takes 48 bytes of memory per target. A search that only counts keeps no targets, unless it looks for events
+//! that an endpoint missed. Events that were accepted after the request are not found.
 
 use std::sync::Arc;
 
@@ -21,6 +25,8 @@ use crate::postgres::schema::columns::{Id, parse};
 use crate::postgres::schema::event_rows::read_list;
 use crate::postgres::schema::meta;
 use crate::read_duration::ReadDuration;
+use crate::reply::CallerPresence;
+use crate::search_slots::SearchSlot;
 use crate::{Done, ReplayFilter, ReplayScope, StoreError};
 
 /// Maximum number of deliveries or events that one page examines.
@@ -61,6 +67,17 @@ pub(in crate::postgres) fn unpack(packed: &[u8]) -> impl Iterator<Item = (EventI
 pub(in crate::postgres) struct ReplayTargets {
     pub(in crate::postgres) tenant_no: Option<i64>,
     pub(in crate::postgres) targets: Vec<ReplayTarget>,
+    /// Held as long as the targets are in memory.
+    slot: Option<SearchSlot>,
+}
+
+/// The purpose of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SearchPurpose {
+    /// To store the targets.
+    List,
+    /// To count them.
+    Count,
 }
 
 /// The start of the next page.
@@ -79,12 +96,15 @@ struct SearchPage {
     /// The number of the tenant, once it is known.
     tenant_no: Option<i64>,
     filter: ReplayFilter,
+    /// The greatest id of an event at the time of the request. Without one, the first page reads it.
+    newest: Option<EventId>,
     position: SearchPosition,
 }
 
 /// The result of a page.
 struct FoundTargets {
     tenant_no: Option<i64>,
+    newest: Option<EventId>,
     targets: Vec<ReplayTarget>,
     /// `None` after the last page.
     next: Option<SearchPosition>,
@@ -94,25 +114,75 @@ struct FoundTargets {
 /// between two pages, and no snapshot lasts longer than a statement.
 pub(in crate::postgres) struct ReplaySearch {
     page: SearchPage,
-    targets: Vec<ReplayTarget>,
+    caller: CallerPresence,
+    found: ReplayTargets,
+    /// Number of targets that were counted and not kept.
+    counted: u64,
 }
 
 impl ReplaySearch {
-    /// Starts a search.
-    pub(in crate::postgres) fn new(tenant: TenantId, filter: ReplayFilter) -> ReplaySearch {
+    /// Creates a search.
+    pub(in crate::postgres) fn new(
+        tenant: TenantId,
+        filter: ReplayFilter,
+        caller: CallerPresence,
+    ) -> ReplaySearch {
         ReplaySearch {
             page: SearchPage {
                 tenant,
                 tenant_no: None,
                 filter,
+                newest: None,
                 position: SearchPosition::Deliveries(None),
             },
-            targets: Vec::new(),
+            caller,
+            found: ReplayTargets {
+                tenant_no: None,
+                targets: Vec::new(),
+                slot: None,
+            },
+            counted: 0,
         }
     }
 
-    /// Reads the pages, and passes the targets to `done`.
-    pub(in crate::postgres) fn run(mut self, readers: Arc<Readers>, done: Done<ReplayTargets>) {
+    /// Finds the targets whose events have no greater id than `newest`, and passes them to `done`.
+    pub(in crate::postgres) fn list(
+        mut self,
+        newest: EventId,
+        readers: Arc<Readers>,
+        done: Done<ReplayTargets>,
+    ) {
+        self.page.newest = Some(newest);
+        let found = |search: Result<ReplaySearch, StoreError>| done(search.map(|it| it.found));
+        self.start(SearchPurpose::List, readers, Box::new(found));
+    }
+
+    /// Counts the targets, and passes their number to `done`.
+    pub(in crate::postgres) fn count(self, readers: Arc<Readers>, done: Done<u64>) {
+        let found = |search: Result<ReplaySearch, StoreError>| {
+            done(search.map(|it| it.counted + it.found.targets.len() as u64));
+        };
+        self.start(SearchPurpose::Count, readers, Box::new(found));
+    }
+
+    /// Waits for a slot, and reads the pages.
+    fn start(mut self, purpose: SearchPurpose, readers: Arc<Readers>, done: Done<ReplaySearch>) {
+        let (slots, caller) = (readers.search_slots.clone(), self.caller.clone());
+        let start = move |slot: Result<SearchSlot, StoreError>| match slot {
+            Ok(slot) => {
+                self.found.slot = Some(slot);
+                self.run(purpose, readers, done);
+            }
+            Err(why) => done(Err(why)),
+        };
+        slots.acquire(caller, Box::new(start));
+    }
+
+    /// Reads the remaining pages. Stops if the caller does not wait any more.
+    fn run(mut self, purpose: SearchPurpose, readers: Arc<Readers>, done: Done<ReplaySearch>) {
+        if !self.caller.is_waiting() {
+            return;
+        }
         let page = self.page.clone();
         let read = async move |conn: &PgConnection| page.read(conn).await;
         let next = readers.clone();
@@ -121,26 +191,33 @@ impl ReplaySearch {
                 Ok(found) => found,
                 Err(why) => return done(Err(why)),
             };
-            self.page.tenant_no = found.tenant_no;
-            self.targets.extend(found.targets);
-            match found.next {
+            let position = found.next;
+            self.end_page(purpose, found);
+            match position {
                 Some(position) => {
                     self.page.position = position;
-                    self.run(next, done);
+                    self.run(purpose, next, done);
                 }
-                None => done(Ok(self.finish())),
+                None => done(Ok(self)),
             }
         };
         readers.read(ReadDuration::Endless, false, read, Box::new(continued));
     }
 
-    fn finish(mut self) -> ReplayTargets {
-        self.targets.sort_unstable();
-        // The pages see different snapshots, so a delivery that changes during the search may be found twice.
-        self.targets.dedup();
-        ReplayTargets {
-            tenant_no: self.page.tenant_no,
-            targets: self.targets,
+    /// Adds the targets of a page, or counts them if they need not be kept. Sorts all targets after the last page.
+    fn end_page(&mut self, purpose: SearchPurpose, page: FoundTargets) {
+        (self.page.tenant_no, self.page.newest) = (page.tenant_no, page.newest);
+        self.found.tenant_no = page.tenant_no;
+        // Only events that an endpoint missed can be found twice.
+        if purpose == SearchPurpose::Count && self.page.filter.scope != ReplayScope::Missed {
+            self.counted += page.targets.len() as u64;
+        } else {
+            self.found.targets.extend(page.targets);
+        }
+        if page.next.is_none() {
+            self.found.targets.sort_unstable();
+            // The pages see different snapshots, so a delivery that changes during the search may be found twice.
+            self.found.targets.dedup();
         }
     }
 }
@@ -149,10 +226,15 @@ impl SearchPage {
     /// Reads the page.
     async fn read(&self, conn: &PgConnection) -> Result<FoundTargets, DbError> {
         let tenant_no = live_tenant(conn, &self.tenant).await?;
+        let newest = match self.newest {
+            Some(newest) => newest,
+            None => newest_event(conn).await?,
+        };
         // A tenant with the same id may have been created meanwhile.
         let is_same = self.tenant_no.is_none() || self.tenant_no == tenant_no;
         let last_page = |targets| FoundTargets {
             tenant_no: self.tenant_no.or(tenant_no),
+            newest: Some(newest),
             targets,
             next: None,
         };
@@ -187,7 +269,8 @@ impl SearchPage {
         };
         let (targets, next) = match (self.position, missed) {
             (SearchPosition::Deliveries(below), missed) => {
-                let (targets, below) = read_ended(conn, &wanted, below).await?;
+                let (mut targets, below) = read_ended(conn, &wanted, below).await?;
+                targets.retain(|target| target.event <= newest);
                 let next = match below {
                     Some(below) => Some(SearchPosition::Deliveries(Some(below))),
                     None => missed.map(|_| SearchPosition::Events(None)),
@@ -195,6 +278,7 @@ impl SearchPage {
                 (targets, next)
             }
             (SearchPosition::Events(below), Some(endpoint)) => {
+                let below = below.unwrap_or(newest.0.saturating_add(1));
                 let (targets, below) = read_missed(conn, &wanted, endpoint, below).await?;
                 let next = below.map(|below| SearchPosition::Events(Some(below)));
                 (targets, next)
@@ -206,6 +290,16 @@ impl SearchPage {
             ..last_page(targets)
         })
     }
+}
+
+/// Returns the greatest id of a stored event.
+pub(in crate::postgres) async fn newest_event(conn: &PgConnection) -> Result<EventId, DbError> {
+    let sql = "SELECT id FROM events ORDER BY id DESC LIMIT 1";
+    let newest = conn.query_opt(sql, &[]).await?;
+    // Without an event, one that is accepted during the search may be found.
+    Ok(EventId(
+        newest.map_or(u128::MAX, |row| row.get::<_, Id>(0).0),
+    ))
 }
 
 /// Finds deliveries below an id that have ended as wanted. Also returns the last id that was examined, unless the search is
@@ -242,14 +336,14 @@ async fn read_missed(
     conn: &PgConnection,
     wanted: &SearchFilter,
     (endpoint, endpoint_no): (EndpointId, i64),
-    below: Option<u128>,
+    below: u128,
 ) -> Result<(Vec<ReplayTarget>, Option<u128>), DbError> {
     let Some(row) = endpoints::endpoint(conn, endpoint).await? else {
         return Ok((Vec::new(), None));
     };
     let patterns = row.endpoint.event_types;
     let mut range = ids_between(conn, meta::EVENT_CLOCK_SKEW, wanted.since, wanted.until).await?;
-    range.below = below.map_or(range.below, |below| range.below.min(below));
+    range.below = range.below.min(below);
     let rows = conn
         .query(
             "SELECT l.id, l.type, l.deliveries, NOT l.test AND ($5::text IS NULL OR l.type = $5) \

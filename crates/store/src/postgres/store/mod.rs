@@ -41,7 +41,7 @@ use crate::postgres::write::replays::{ReplaySearch, ReplayTargets};
 use crate::postgres::write::write_context::WriteContext;
 use crate::postgres::write::{directory, endpoints, record, replays, sessions, usage};
 use crate::read_duration::ReadDuration;
-use crate::reply::{AcceptReply, Reply, reply_channel};
+use crate::reply::{AcceptReply, Reply, reply_channel, watched_reply_channel};
 use crate::{
     AcceptResult, Answer, ApiKey, AttemptDetail, Cluster, Content, Counts, CreateResult,
     DisabledReason, Done, Endpoint, EndpointRow, KeyHash, LoginSession, NewEvent, Page,
@@ -381,13 +381,14 @@ impl Store for PostgresStore {
     ) -> Answer<Replay> {
         // A reader searches for the deliveries, and the background writer stores them, so that neither blocks the other
         // writes. The search starts only after every operation that was enqueued before it for the tenant.
-        let (done, answer) = reply_channel();
+        let (done, answer, caller) = watched_reply_channel();
         let class = QueueClass::of(Some(&tenant));
         let (background, readers) = (self.shared.background.clone(), self.shared.readers.clone());
-        let plan = move |passed: Result<(), StoreError>| {
-            if let Err(why) = passed {
-                return done(Err(why));
-            }
+        let plan = move |newest: Result<EventId, StoreError>| {
+            let newest = match newest {
+                Ok(newest) => newest,
+                Err(why) => return done(Err(why)),
+            };
             let (of, by) = (tenant.clone(), filter.clone());
             let insert = move |found: Result<ReplayTargets, StoreError>| match found {
                 Err(why) => done(Err(why)),
@@ -398,9 +399,9 @@ impl Store for PostgresStore {
                     background.push(QueueClass::Internal, Task::boxed(run, done));
                 }
             };
-            ReplaySearch::new(of, by).run(readers, Box::new(insert));
+            ReplaySearch::new(of, by, caller).list(newest, readers, Box::new(insert));
         };
-        let barrier = async |_: &mut WriteContext| Ok(());
+        let barrier = async |context: &mut WriteContext| replays::newest_event(&context.conn).await;
         self.shared
             .queue
             .push(class, Task::boxed(barrier, Box::new(plan)));
@@ -408,11 +409,8 @@ impl Store for PostgresStore {
     }
 
     fn count_replay(&self, tenant: TenantId, filter: ReplayFilter) -> Answer<u64> {
-        let (done, answer) = reply_channel();
-        let count = |found: Result<ReplayTargets, StoreError>| {
-            done(found.map(|found| found.targets.len() as u64));
-        };
-        ReplaySearch::new(tenant, filter).run(self.shared.readers.clone(), Box::new(count));
+        let (done, answer, caller) = watched_reply_channel();
+        ReplaySearch::new(tenant, filter, caller).count(self.shared.readers.clone(), done);
         answer
     }
 

@@ -25,7 +25,9 @@ use crate::postgres::connection::{Params, PgConnection};
 use crate::postgres::db_error::DbError;
 use crate::postgres::read::directory::live_tenant;
 use crate::postgres::read::replay_targets::unpack;
-pub(in crate::postgres) use crate::postgres::read::replay_targets::{ReplaySearch, ReplayTargets};
+pub(in crate::postgres) use crate::postgres::read::replay_targets::{
+    ReplaySearch, ReplayTargets, newest_event,
+};
 use crate::postgres::schema::clock_skew::{clock_skew_of, store_clock_skew};
 use crate::postgres::schema::columns::{EnumCode, Id, parse, word};
 use crate::postgres::schema::delivery_rows::{self, DeliveryRow};
@@ -452,10 +454,11 @@ pub(in crate::postgres) async fn cancel(
         ReplayStatus::Running => {
             replay.status = ReplayStatus::Cancelled;
             replay.finished_at = Some(now);
+            let replayed = replay.replayed as i64;
             context.lock_directory_last();
             context.write_last(CANCEL, move |conn| async move {
                 let status = EnumCode(ReplayStatus::Cancelled);
-                conn.execute(CANCEL, &[&Id(id.0), &status, &ms(now)])
+                conn.execute(CANCEL, &[&Id(id.0), &status, &ms(now), &replayed])
                     .await?;
                 Ok(())
             });
@@ -469,9 +472,9 @@ pub(in crate::postgres) async fn cancel(
     Ok(Some(replay))
 }
 
-/// Cancels a replay, if it is still running.
+/// Cancels a replay, if it is still running and no step has replayed more of it than was read.
 const CANCEL: &str = "WITH ended AS (UPDATE replays SET status = $2, finished_at = $3 \
-    WHERE id = $1 AND status = 0 RETURNING 1) SELECT demand(count(*) = 1) FROM ended";
+    WHERE id = $1 AND status = 0 AND replayed = $4 RETURNING 1) SELECT demand(count(*) = 1) FROM ended";
 
 /// Stores the progress of a replay. Deletes its list of targets when it ends.
 async fn save(conn: &PgConnection, replay: &Replay) -> Result<(), DbError> {
