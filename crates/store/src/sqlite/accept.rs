@@ -228,7 +228,7 @@ impl Operation for AcceptTask {
             Some(staged) if staged.is_complete() => overhead,
             Some(staged) => staged.next_bytes(&self.events),
             None if staged_payloads::is_needed(&self.events) => {
-                staged_payloads::piece(&self.events, 0).1
+                staged_payloads::first_bytes(&self.events)
             }
             None => {
                 let payloads = self.events.iter().map(|event| event.content.payload.len());

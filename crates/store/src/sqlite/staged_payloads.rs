@@ -67,7 +67,7 @@ impl StagedPayloads {
         conn: &Connection,
         events: &[NewEvent],
     ) -> rusqlite::Result<()> {
-        let (end, _) = piece(events, self.stored);
+        let (end, _) = self.next_piece(events);
         let mut insert =
             conn.prepare_cached("INSERT INTO payloads (no, payload) VALUES (?1, ?2)")?;
         let numbered = self.numbers.iter().zip(events);
@@ -92,7 +92,17 @@ impl StagedPayloads {
 
     /// Returns the size of the next piece, in bytes.
     pub(super) fn next_bytes(&self, events: &[NewEvent]) -> usize {
-        piece(events, self.stored).1
+        self.next_piece(events).1
+    }
+
+    /// Returns the end of the next piece, and the bytes of the payloads that it stores.
+    fn next_piece(&self, events: &[NewEvent]) -> (usize, usize) {
+        let sizes = self.numbers.iter().zip(events).map(|(no, event)| match no {
+            Some(_) => event.content.payload.len(),
+            None => 0,
+        });
+        let (count, bytes) = piece(sizes.skip(self.stored));
+        (self.stored + count, bytes)
     }
 
     /// Keeps the payloads, because events refer to them now.
@@ -106,17 +116,22 @@ impl StagedPayloads {
     }
 }
 
-/// Returns the end of the piece that starts with the event at `start`, and the bytes of its payloads.
-pub(super) fn piece(events: &[NewEvent], start: usize) -> (usize, usize) {
-    let (mut end, mut bytes) = (start, 0);
-    for event in &events[start..] {
-        let with_event = bytes + event.content.payload.len();
-        if end > start && with_event > MAX_BYTES_AT_ONCE {
+/// Returns the bytes of the first piece if all events are new.
+pub(super) fn first_bytes(events: &[NewEvent]) -> usize {
+    piece(events.iter().map(|event| event.content.payload.len())).1
+}
+
+/// Cuts a piece off payloads of these sizes. Returns their number and their bytes. An event that is stored already has
+/// size 0.
+fn piece(sizes: impl Iterator<Item = usize>) -> (usize, usize) {
+    let (mut count, mut bytes) = (0, 0);
+    for size in sizes {
+        if size > 0 && bytes > 0 && bytes + size > MAX_BYTES_AT_ONCE {
             break;
         }
-        (end, bytes) = (end + 1, with_event);
+        (count, bytes) = (count + 1, bytes + size);
     }
-    (end, bytes)
+    (count, bytes)
 }
 
 fn end_staging(conn: &Connection, first_no: PayloadNo) -> rusqlite::Result<()> {
@@ -200,4 +215,31 @@ pub(super) fn resume(conn: &Connection) -> rusqlite::Result<Vec<DiscardPayloads>
     let mut statement = conn.prepare("SELECT first_no FROM staged_payloads ORDER BY first_no")?;
     let rows = statement.query_map([], |row| Ok(DiscardPayloads::of(row.get(0)?)))?;
     rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Content;
+    use bytes::Bytes;
+
+    #[test]
+    fn events_that_are_stored_already_do_not_count_for_a_piece() {
+        let payload = Bytes::from(vec![0; MAX_BYTES_AT_ONCE / 2]);
+        let content = Content::new("a.b".parse().expect("a type"), payload);
+        let event = NewEvent::new("acme".parse().expect("a name"), content);
+        let events = vec![event; 9];
+        let is_new = |n: usize| n.is_multiple_of(3);
+        let mut staged = StagedPayloads {
+            first_no: 1,
+            numbers: (0..9)
+                .map(|n| is_new(n).then_some(1 + n as PayloadNo))
+                .collect(),
+            stored: 0,
+        };
+        // The first piece has the payloads of the events 0 and 3, the second that of event 6.
+        assert_eq!(staged.next_piece(&events), (6, MAX_BYTES_AT_ONCE));
+        staged.stored = 6;
+        assert_eq!(staged.next_piece(&events), (9, MAX_BYTES_AT_ONCE / 2));
+    }
 }
