@@ -6,7 +6,8 @@ use posthaste_core::cluster::Shard;
 use posthaste_core::delivery::{DeadReason, Status};
 use posthaste_core::lane::EndpointStatus;
 use posthaste_store::{
-    AcceptResult, CreateResult, DisabledReason, Lists, Quotas, Store, SweepResult, Written,
+    AcceptResult, CreateResult, DisabledReason, Lists, Quotas, ReplayFilter, ReplayScope, Store,
+    StoredStatus, SweepResult, Written,
 };
 
 use crate::engines::{Database, settings};
@@ -198,4 +199,38 @@ fn a_due_watermark_does_not_hide_earlier_deliveries() {
     assert_eq!(due(&node), (0, true));
     run(node.store.retry(NOW, acme(), waiting.id())).expect("it begins again");
     assert_eq!(due(&node), (1, true));
+}
+
+#[test]
+fn a_cancelled_replay_is_answered_with_the_progress_that_is_stored() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.create_tenant_and_endpoint();
+    for _ in 0..3 {
+        node.accept(event(None));
+    }
+    let swept = node
+        .store
+        .sweep(NOW, HERE, DeadReason::EndpointDisabled, [].into(), 9);
+    assert_eq!(run(swept).map(|swept| swept.ended), Ok(3));
+    let filter = ReplayFilter {
+        endpoint: None,
+        event_type: None,
+        error_kind: None,
+        since: None,
+        until: None,
+        scope: ReplayScope::Ended(StoredStatus::Failed),
+    };
+    let replay = run(node.store.create_replay(NOW, acme(), filter)).expect("it is created");
+    assert_eq!(replay.total, 3);
+    // The operation has read the replay, and its writes wait for the directory. Another node steps the replay.
+    let held = database.hold("SELECT pg_advisory_xact_lock(70530001)");
+    let cancelled = node.store.cancel_replay(NOW, acme(), replay.id);
+    wait_for_lock(&database, "pg_advisory_xact_lock");
+    database.run("UPDATE replays SET replayed = 2, skipped = 1");
+    held.finish();
+    let cancelled = run(cancelled).expect("it is cancelled").expect("it exists");
+    assert_eq!((cancelled.replayed, cancelled.skipped), (2, 1));
+    let stored = run(node.store.replay(acme(), replay.id)).expect("it is read");
+    assert_eq!(stored, Some(cancelled));
 }
