@@ -181,10 +181,12 @@ fn version(driver: &ConnectionDriver) -> u32 {
 /// Sets the session settings, and returns whether the server is a standby.
 async fn set_up(conn: &PgConnection) -> Result<bool, DbError> {
     // Custom plans would be made again for every batch, over all partitions. Sequential scans are off, because a
-    // generic plan that was made while a table was small must not scan it when it is large.
+    // generic plan that was made while a table was small must not scan it when it is large. The checks of a commit
+    // (`demand`) must see what other transactions have committed meanwhile, so the isolation level is not the database's.
     conn.batch(&format!(
         "SET plan_cache_mode = force_generic_plan; SET jit = off; \
          SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+         SET default_transaction_isolation = 'read committed'; \
          SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}; \
          SET idle_in_transaction_session_timeout = {IDLE_TRANSACTION_MS}; \
          SELECT set_config('synchronous_commit', 'on', false) \

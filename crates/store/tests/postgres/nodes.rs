@@ -234,3 +234,22 @@ fn a_cancelled_replay_is_answered_with_the_progress_that_is_stored() {
     let stored = run(node.store.replay(acme(), replay.id)).expect("it is read");
     assert_eq!(stored, Some(cancelled));
 }
+
+#[test]
+fn transactions_do_not_have_the_default_isolation_level_of_the_database() {
+    let database = Database::create();
+    database.run(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', \
+         current_database(), 'repeatable read'); END $$",
+    );
+    let node = node(&database, 1);
+    node.create_tenant_and_endpoint();
+    database.run(
+        "CREATE TABLE levels (level text); \
+         CREATE FUNCTION note_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO levels VALUES (current_setting('transaction_isolation')); RETURN NEW; END $$; \
+         CREATE TRIGGER note_level BEFORE INSERT ON waiting FOR EACH ROW EXECUTE FUNCTION note_level()",
+    );
+    node.accept(event(None));
+    assert_eq!(database.run("SELECT level FROM levels"), ["read committed"]);
+}
