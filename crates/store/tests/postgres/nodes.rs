@@ -253,3 +253,24 @@ fn transactions_do_not_have_the_default_isolation_level_of_the_database() {
     node.accept(event(None));
     assert_eq!(database.run("SELECT level FROM levels"), ["read committed"]);
 }
+
+/// Endpoints of a large tenant.
+const ENDPOINTS: usize = 2_000;
+
+#[test]
+fn a_tenant_with_many_endpoints_is_deleted_with_all_of_them() {
+    let database = Database::create();
+    let node = node(&database, 1);
+    node.create_tenant_and_endpoint();
+    let columns = "SELECT string_agg(column_name, ', ') FROM information_schema.columns \
+         WHERE table_name = 'endpoints' AND column_name NOT IN ('no', 'id')";
+    let columns = database.run(columns).pop().expect("the table has columns");
+    database.run(&format!(
+        "INSERT INTO endpoints (no, id, {columns}) \
+         SELECT 1000 + n, md5(n::text)::uuid, {columns} FROM endpoints, generate_series(2, {ENDPOINTS}) n"
+    ));
+    let deleted = run(node.store.delete_tenant(NOW, acme())).expect("it is written");
+    assert_eq!(deleted.expect("the tenant exists").len(), ENDPOINTS);
+    let remaining = "SELECT count(*) FROM endpoints WHERE standing <> 3";
+    assert_eq!(database.run(remaining), ["0"]);
+}

@@ -100,7 +100,10 @@ pub(in crate::postgres) async fn delete_tenant(
         return Ok(None);
     };
     let keys = conn
-        .query("SELECT hash FROM keys WHERE tenant_no = $1", &[&no])
+        .query(
+            "SELECT hash FROM keys WHERE tenant_no = $1 ORDER BY hash",
+            &[&no],
+        )
         .await?;
     let keys = keys
         .iter()
@@ -144,13 +147,13 @@ pub(in crate::postgres) async fn delete_tenant(
 /// Marks a tenant as deleted, unless another node has.
 const DELETE_TENANT: &str = "WITH gone AS (UPDATE tenants SET deleted = true WHERE no = $1 AND NOT deleted RETURNING 1) \
     SELECT demand(count(*) = 1) FROM gone";
-/// Deletes the keys of a tenant, if they are those that were read.
+/// Deletes the keys of a tenant, if they are those that were read, in their order.
 const DELETE_KEYS: &str = "WITH gone AS (DELETE FROM keys WHERE tenant_no = $1 RETURNING hash) \
-    SELECT demand(count(*) = cardinality($2::bytea[]) AND coalesce(bool_and(hash = ANY ($2)), true)) FROM gone";
-/// Deletes the endpoints of a tenant, if they are those that were read.
+    SELECT demand(coalesce(array_agg(hash ORDER BY hash), '{}') = $2::bytea[]) FROM gone";
+/// Deletes the endpoints of a tenant, if they are those that were read, in their order.
 const DELETE_ENDPOINTS: &str = "WITH gone AS (UPDATE endpoints SET standing = 3, reason = NULL \
     WHERE tenant_no = $1 AND standing <> 3 RETURNING id) \
-    SELECT demand(count(*) = cardinality($2::uuid[]) AND coalesce(bool_and(id = ANY ($2)), true)) FROM gone";
+    SELECT demand(coalesce(array_agg(id ORDER BY id), '{}') = $2::uuid[]) FROM gone";
 
 /// Creates a key.
 pub(in crate::postgres) async fn create_key(
