@@ -3,7 +3,8 @@
 //! When nothing is in progress any more, they must be equal, whatever faults there were: for everything, each tenant and
 //! each endpoint. [`assert_stats_equal_deliveries`] lists every delivery of every tenant and counts them and their
 //! attempts. It does not know how often a delivery failed or succeeded before it was replayed, so there must be no replays
-//! and no retries of finished deliveries, and everything must have happened within 24 hours.
+//! and no retries of finished deliveries, and everything must have happened within 24 hours. Every delivery must have ended:
+//! [`unfinished`] counts those that have not.
 
 use std::collections::BTreeMap;
 
@@ -32,9 +33,11 @@ impl DeliveryTotals {
         self.failed += other.failed;
     }
 
-    /// Returns the counts of one delivery.
+    /// Returns the counts of one delivery that has ended. What is counted of another one after it was read would look like
+    /// a difference.
     fn of_delivery(delivery: &Value) -> DeliveryTotals {
         let status = delivery["status"].as_str().expect("a status");
+        assert!(has_ended(delivery), "a delivery has not ended: {delivery}");
         DeliveryTotals {
             attempts: delivery["attempt_count"].as_u64().expect("a count"),
             succeeded: u64::from(status == "succeeded"),
@@ -98,6 +101,20 @@ pub async fn assert_stats_equal_deliveries(
         differences.join("\n")
     );
     everything
+}
+
+/// Returns the number of deliveries of a tenant that have not ended. Each is read once, with its status: a list for each status
+/// could miss a delivery whose status changes between two of them, for example after an attempt that failed.
+pub async fn unfinished(api: &mut Api, tenant: &str) -> usize {
+    let deliveries = all(api, &format!("/v1/tenants/{tenant}/deliveries")).await;
+    deliveries.iter().filter(|it| !has_ended(it)).count()
+}
+
+fn has_ended(delivery: &Value) -> bool {
+    matches!(
+        delivery["status"].as_str(),
+        Some("succeeded" | "failed" | "cancelled")
+    )
 }
 
 /// Compares the series of a scope with what is stored.

@@ -11,6 +11,7 @@ mod postgres;
 
 mod change_notifications;
 mod dead_connections;
+mod failed_round_trips;
 mod fixture;
 mod link;
 mod metering;

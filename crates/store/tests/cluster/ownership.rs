@@ -19,9 +19,9 @@ use crate::fixture::{ClusterEvent, Fixture, Node, wait};
 
 const LONG: u64 = 20_000;
 const SHORT: u64 = 3_000;
-const NOW: Timestamp = Timestamp(1_800_000_000_000);
+pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-fn make(node: &Node, endpoint: EndpointId) {
+pub(crate) fn make(node: &Node, endpoint: EndpointId) {
     let tenant = Tenant::new("acme".parse().expect("a name"), "Acme".to_owned(), NOW);
     let endpoint = Endpoint {
         event_types: vec!["*".parse().expect("a pattern")],
@@ -38,7 +38,7 @@ fn make(node: &Node, endpoint: EndpointId) {
     wait(node.store.create_endpoint(NOW, endpoint, 10)).expect("an endpoint");
 }
 
-fn accept(node: &Node) {
+pub(crate) fn accept(node: &Node) {
     let event = NewEvent::new(
         "acme".parse().expect("a name"),
         Content::new("a.b".parse().expect("a type"), Bytes::from_static(b"{}")),
@@ -47,12 +47,12 @@ fn accept(node: &Node) {
     assert!(matches!(ingest, AcceptResult::Done(_)), "{ingest:?}");
 }
 
-fn waiting(node: &Node, endpoint: EndpointId) -> Vec<Delivery> {
+pub(crate) fn waiting(node: &Node, endpoint: EndpointId) -> Vec<Delivery> {
     let fetched = wait(node.store.fetch(endpoint, NOW, 10, false));
     fetched.expect("it reads").deliveries
 }
 
-fn succeeded(delivery: &Delivery) -> Record {
+pub(crate) fn succeeded(delivery: &Delivery) -> Record {
     let mut delivery = delivery.clone();
     let policy = RetryPolicy::default();
     let terms = RetrySettings {
@@ -84,7 +84,7 @@ fn expired(delivery: &Delivery) -> Record {
     Record::Expire(Box::new(delivery))
 }
 
-fn record(node: &Node, record: Record) -> Answer<Written> {
+pub(crate) fn record(node: &Node, record: Record) -> Answer<Written> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let done = Box::new(move |result| {
         // The test may have ended.

@@ -85,6 +85,9 @@ fn a_migration_waits_for_a_backup_without_blocking_running_nodes() {
     let old = database.run(REGISTER_OLD)[0].clone();
     // As `pg_dump` does.
     let backup = database.hold("LOCK TABLE tenants IN ACCESS SHARE MODE");
+    // The migration does not wait for a table of another program.
+    database.run("CREATE TABLE orders (id bigint)");
+    let other = database.hold("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE");
     std::thread::scope(|scope| {
         let new = scope.spawn(|| open(&database, Span::ZERO));
         wait_for_lock(&database, "ALTER TABLE");
@@ -104,6 +107,7 @@ fn a_migration_waits_for_a_backup_without_blocking_running_nodes() {
         }
         backup.finish();
         drop(new.join().expect("it opens"));
+        other.finish();
     });
     let schema = "SELECT value FROM meta WHERE name = 'schema'";
     assert_eq!(database.run(schema), ["10"]);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_core::rng::Rng;
-use posthaste_testbed::stats_check::assert_stats_equal_deliveries;
+use posthaste_testbed::stats_check::{assert_stats_equal_deliveries, unfinished};
 use posthaste_testbed::{Answer, Api, Receiver};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -91,16 +91,11 @@ async fn stats_equal_the_store_after_random_faults() {
 async fn all_ended(api: &mut Api) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut unfinished = 0;
-        for status in ["pending", "retrying", "in_progress", "held"] {
-            let path = format!("/v1/tenants/{TENANT}/deliveries?status={status}");
-            let body = api.get(&path).await.expect(200);
-            unfinished += body["data"].as_array().expect("a list").len();
-        }
-        if unfinished == 0 {
+        let waiting = unfinished(api, TENANT).await;
+        if waiting == 0 {
             return;
         }
-        assert!(Instant::now() < deadline, "{unfinished} deliveries wait");
+        assert!(Instant::now() < deadline, "{waiting} deliveries wait");
         sleep(Duration::from_millis(50)).await;
     }
 }

@@ -9,7 +9,7 @@ use posthaste_core::cluster::{SchemaCheck, SchemaVersions, check};
 use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 
-use super::lock_wait::wait_for_others;
+use super::lock_wait::LockWait;
 use super::{FORMAT, MIGRATIONS, OLDEST_FORMAT, lock, meta};
 use crate::OpenError;
 use crate::postgres::connection::{ConnectError, MIN_SERVER_VERSION, PgConnection};
@@ -61,6 +61,7 @@ pub(in crate::postgres) async fn migrate(
     // Building an index over a large table takes longer than any other statement.
     let usual = conn.replace_time_limit(Some(MIGRATION));
     let until = Instant::now() + MAX_LOCK_WAIT;
+    let mut lock_wait = LockWait::new();
     let migrated = loop {
         let fault = match step(conn).await {
             Ok(done) if done.reached >= FORMAT => break Ok(done.required),
@@ -82,7 +83,7 @@ pub(in crate::postgres) async fn migrate(
                 ),
             });
         }
-        if let Err(fault) = wait_for_others(conn, until).await {
+        if let Err(fault) = lock_wait.wait_for_others(conn, until).await {
             break Err(explain(fault));
         }
     };

@@ -19,7 +19,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use posthaste_core::cluster::RoundTripKind;
 use posthaste_core::delivery::DeadReason;
 use posthaste_core::dispatcher::Record;
 use posthaste_core::id::{DeliveryId, EndpointId, EventId, KeyId, ReplayId, SessionId, TenantId};
@@ -34,6 +33,7 @@ use crate::postgres::connection::PgConnection;
 use crate::postgres::read;
 use crate::postgres::read::{counts, fetch, tenant_lookup};
 use crate::postgres::retention::run;
+use crate::postgres::round_trips::FetchRoundTrip;
 use crate::postgres::schema::meta;
 use crate::postgres::shared::Shared;
 use crate::postgres::write::operation::{AcceptOperation, Operation, Task};
@@ -316,13 +316,11 @@ impl Store for PostgresStore {
             self.shared.due_watermarks.clone(),
             self.shared.contents.clone(),
         );
-        let round_trips = self.shared.round_trips.clone();
+        let round_trip = FetchRoundTrip::new(self.shared.round_trips.clone());
         let (done, answer) = reply_channel();
-        let failures = round_trips.clone();
+        let ended = round_trip.clone();
         let answered = Box::new(move |fetched: Result<Fetched, StoreError>| {
-            if matches!(fetched, Err(StoreError::Unavailable(_))) {
-                failures.add_failed(RoundTripKind::Fetch);
-            }
+            ended.ended(&fetched);
             done(fetched);
         });
         let fetch = async move |conn: &PgConnection| {
@@ -336,9 +334,9 @@ impl Store for PostgresStore {
                 limit,
                 ordered,
             )
-            .await?;
-            round_trips.add(RoundTripKind::Fetch, began);
-            Ok(fetched)
+            .await;
+            round_trip.tried(began, &fetched);
+            fetched
         };
         let readers = &self.shared.readers;
         readers.read(ReadDuration::Quick, false, fetch, answered);

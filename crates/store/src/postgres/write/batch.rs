@@ -230,7 +230,7 @@ impl Writer {
                 break;
             }
             if let Err(failed) = self.connect().await {
-                self.context.round_trips.add_unsent(batch.records.len());
+                self.context.round_trips.add_unwritten(batch.records.len());
                 batch.refuse(&failed.why);
                 return Err(failed);
             }
@@ -271,6 +271,9 @@ impl Writer {
             match again {
                 Ok(()) => {}
                 Err(fault) if fault.kind() == ErrorKind::Lost || batch.len() == 1 => {
+                    if fault.kind() == ErrorKind::Lost {
+                        self.context.round_trips.add_unwritten(batch.records.len());
+                    }
                     batch.refuse(&fault.into_store_error());
                     return Ok(());
                 }
@@ -336,11 +339,9 @@ impl Writer {
             return Box::pin(self.try_batch(batch)).await;
         }
         let began = Instant::now();
-        let committed = commit(&self.context, batch, &plan, begun).await;
-        if !batch.records.is_empty() {
-            self.context.round_trips.add_commit(began, &committed);
-        }
-        committed?;
+        commit(&self.context, batch, &plan, begun).await?;
+        let round_trips = &self.context.round_trips;
+        round_trips.add_written(batch.records.len(), began);
         let mut accepted = plan.accepted;
         let due_watermarks = &self.context.due_watermarks;
         for it in batch.current() {
