@@ -220,7 +220,10 @@ impl World {
     fn happen(&mut self, event: Event) -> CheckResult {
         match event {
             Event::Wake { node, life } => {
-                if self.nodes[node].is_awake(life) {
+                let now_ms = self.event_queue.now_ms();
+                let woken =
+                    self.nodes[node].is_current_life(life) && self.nodes[node].take_wake(now_ms);
+                if woken {
                     self.handle(node, Input::Tick)?;
                 }
                 Ok(())
@@ -355,7 +358,7 @@ impl World {
             self.execute(at, now, command)?;
         }
         let life = self.nodes[at].life;
-        if let Some(in_ms) = self.nodes[at].wakes_in_ms(now_ms) {
+        if let Some(in_ms) = self.nodes[at].schedule_wake(now_ms) {
             self.event_queue
                 .schedule(in_ms, Event::Wake { node: at, life });
         }

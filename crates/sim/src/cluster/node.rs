@@ -35,6 +35,8 @@ pub(super) struct Node {
     /// The shards that it may send for, until its clock shows `end_by`.
     pub(super) held: BTreeSet<OwnedShard>,
     pub(super) end_by: Tick,
+    /// The simulated time of the wake-up that is scheduled for its present life.
+    wake_at_ms: Option<u64>,
 }
 
 impl Node {
@@ -60,11 +62,13 @@ impl Node {
             asked: None,
             held: BTreeSet::new(),
             end_by: Tick::START,
+            wake_at_ms: None,
         }
     }
 
     pub(super) fn start(&mut self, now_ms: u64, timings: Timings) {
         self.is_alive = true;
+        self.wake_at_ms = None;
         self.membership = MembershipState::new(timings, self.wants_shards, self.clock(now_ms));
     }
 
@@ -84,10 +88,6 @@ impl Node {
         self.is_alive && self.life == life
     }
 
-    pub(super) fn is_awake(&self, life: u64) -> bool {
-        self.is_current_life(life) && !self.frozen
-    }
-
     /// Returns true if it is alive and has not left.
     pub(super) fn runs(&self) -> bool {
         self.is_alive && !self.retired
@@ -99,11 +99,27 @@ impl Node {
         commands
     }
 
-    /// Returns the simulated time until its state machine wants to be woken, in milliseconds.
-    pub(super) fn wakes_in_ms(&self, now_ms: u64) -> Option<u64> {
+    /// Returns the simulated time until its state machine wants to be woken, in milliseconds. `None` if it wants none, or
+    /// if a wake-up at this time or earlier is scheduled, after which it is asked again.
+    pub(super) fn schedule_wake(&mut self, now_ms: u64) -> Option<u64> {
         let wake = self.membership.wake()?;
         let left = wake.since(self.clock(now_ms)).as_millis();
         // The clock may be slow. Adding 0.1 % avoids waking it too early again and again.
-        Some(left + left / 1_000)
+        let in_ms = left + left / 1_000;
+        let at_ms = now_ms + in_ms;
+        if self.wake_at_ms.is_some_and(|scheduled| scheduled <= at_ms) {
+            return None;
+        }
+        self.wake_at_ms = Some(at_ms);
+        Some(in_ms)
+    }
+
+    /// Takes a wake-up of its present life. Returns false if an earlier one has replaced it, or if the node is frozen.
+    pub(super) fn take_wake(&mut self, now_ms: u64) -> bool {
+        if self.wake_at_ms != Some(now_ms) {
+            return false;
+        }
+        self.wake_at_ms = None;
+        !self.frozen
     }
 }
