@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, Response};
 use posthaste_engine::EngineError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::App;
 use super::audit_writer::{self, AuditedRequest};
@@ -22,16 +22,18 @@ use super::problem::Problem;
 use super::request_source::RequestSource;
 use super::route::{Access, Call, HandlerFuture, Route, run_to_completion, segment};
 
-/// Routes that change the status of an endpoint.
-const STATUS_CHANGES: [&str; 4] = [
+/// Routes whose change the owner of an endpoint makes.
+const OWNER_CHANGES: [&str; 6] = [
     "enable_endpoint",
     "disable_endpoint",
     "pause_endpoint",
     "resume_endpoint",
+    "delete_endpoint",
+    "cancel_delivery",
 ];
-/// Time limit of a change of an endpoint's status, including authentication, its reads and its audit entry. Over a slow link to
-/// the database each of them takes seconds.
-const STATUS_CHANGE_TIMEOUT: Duration = Duration::from_secs(12);
+/// Time limit of a change that the owner of an endpoint makes, including authentication, its reads and its audit entry. Over a
+/// slow link to the database each of them takes seconds.
+const OWNER_CHANGE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Answers a request for `route`.
 pub(super) async fn answer(
@@ -39,7 +41,8 @@ pub(super) async fn answer(
     route: &'static Route,
     request: Request<Body>,
 ) -> Response<Body> {
-    match within_time_limit(route, handle(app, route, request)).await {
+    let answer_by = answer_by(route);
+    match within_time_limit(answer_by, handle(app, route, request, answer_by)).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
@@ -49,6 +52,7 @@ async fn handle(
     app: Arc<App>,
     route: &'static Route,
     request: Request<Body>,
+    answer_by: Option<Instant>,
 ) -> Result<Response<Body>, Problem> {
     let source = RequestSource::of(request.headers(), request.extensions());
     let caller = match route.access {
@@ -57,7 +61,7 @@ async fn handle(
             app.authenticate(request.headers(), &source).await?
         }
     };
-    execute(app, route, caller, source, request).await
+    execute(app, route, caller, source, request, answer_by).await
 }
 
 /// Checks that an authenticated caller may use the route, and runs its handler.
@@ -68,7 +72,9 @@ pub(super) async fn authorize_and_run(
     source: RequestSource,
     request: Request<Body>,
 ) -> Result<Response<Body>, Problem> {
-    within_time_limit(route, execute(app, route, caller, source, request)).await
+    let answer_by = answer_by(route);
+    let running = execute(app, route, caller, source, request, answer_by);
+    within_time_limit(answer_by, running).await
 }
 
 /// Checks the access and runs the handler. Every request passes here, independent of how its caller was authenticated.
@@ -78,6 +84,7 @@ async fn execute(
     caller: Caller,
     source: RequestSource,
     request: Request<Body>,
+    answer_by: Option<Instant>,
 ) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     let tenant = match route.access {
@@ -103,6 +110,7 @@ async fn execute(
         reservation: None,
         tenant,
         source,
+        answer_by,
     };
     if route.query.is_empty() && route.access != Access::Open {
         call.query().finish()?;
@@ -113,16 +121,22 @@ async fn execute(
     }
 }
 
-/// Waits for the answer of a request. After the time limit of a status change the caller gets an error. A change that has begun
-/// continues, and its outcome is written to the audit log.
+/// Returns the time at which the caller of a route gets an error, if it has a time limit.
+fn answer_by(route: &Route) -> Option<Instant> {
+    let is_limited = OWNER_CHANGES.contains(&route.name);
+    is_limited.then(|| Instant::now() + OWNER_CHANGE_TIMEOUT)
+}
+
+/// Waits for the answer of a request. After its time limit the caller gets an error. A change that has reached the owner continues,
+/// and its outcome is written to the audit log. A change that has not is not made.
 async fn within_time_limit(
-    route: &Route,
+    answer_by: Option<Instant>,
     running: impl Future<Output = Result<Response<Body>, Problem>>,
 ) -> Result<Response<Body>, Problem> {
-    if !STATUS_CHANGES.contains(&route.name) {
+    let Some(answer_by) = answer_by else {
         return running.await;
-    }
-    let answered = timeout(STATUS_CHANGE_TIMEOUT, running).await;
+    };
+    let answered = timeout_at(answer_by, running).await;
     answered.unwrap_or_else(|_| Err(EngineError::NotOwner.into()))
 }
 
@@ -162,11 +176,11 @@ mod tests {
     use crate::routes;
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_of_a_status_is_answered_within_its_time_limit() {
-        for name in STATUS_CHANGES {
+    async fn a_change_by_the_owner_is_answered_within_its_time_limit() {
+        for name in OWNER_CHANGES {
             let route = routes::all().find(|route| route.name == name);
             let route = route.expect("a route");
-            let answered = within_time_limit(route, std::future::pending()).await;
+            let answered = within_time_limit(answer_by(route), std::future::pending()).await;
             let problem = answered.expect_err("it never ends");
             assert_eq!(problem.status, 503);
             assert!(problem.detail.contains("may have taken effect"), "{name}");

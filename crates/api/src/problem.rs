@@ -209,6 +209,16 @@ impl Problem {
         )
     }
 
+    /// Data is encrypted with a master key that this node does not have.
+    pub(crate) fn without_master_key(why: &dyn std::fmt::Display) -> Problem {
+        tracing::error!(target: LOG_TARGET, %why, "cannot decrypt data on this node");
+        Problem::new(
+            Code::Unavailable,
+            "The keys of the tenant are encrypted with a master key that this node does not have. Nothing was changed. The operator must give this node the master key of the other nodes (`POSTHASTE_MASTER_KEY`) and restart it.",
+        )
+        .after(LONG_WAIT)
+    }
+
     /// Returns the HTTP response.
     pub fn into_response(self) -> Response<Body> {
         let errors = self.errors.map(|errors| {

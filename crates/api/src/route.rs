@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::App;
 use super::auth::{CachedTenant, Caller};
@@ -55,6 +56,8 @@ pub struct Call {
     pub(super) reservation: Option<BodyReservation>,
     pub(super) tenant: Option<Arc<CachedTenant>>,
     pub(super) source: RequestSource,
+    /// The time at which the caller gets an error, if the route has a time limit.
+    pub(super) answer_by: Option<Instant>,
 }
 
 /// Routes of one topic.

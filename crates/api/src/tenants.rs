@@ -302,7 +302,7 @@ async fn close_endpoints(app: &App, endpoints: Vec<EndpointId>) -> Result<(), Pr
         let owner_router = app.owner_router.clone();
         let shut = async move {
             owner_router
-                .set_status(endpoint, EndpointStatus::Deleted, None)
+                .set_status(endpoint, EndpointStatus::Deleted, None, None)
                 .await
         };
         under_way.spawn(shut);

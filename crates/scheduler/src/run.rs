@@ -228,12 +228,15 @@ impl Run<'_> {
 }
 
 impl NoEvents {
+    /// An error that another node may not have, or that ends, makes the runs wait. Only what is wrong with the schedule or the
+    /// limits of its tenant ends them.
     fn of(problem: Problem) -> NoEvents {
-        let is_unavailable = problem.status.is_server_error() && problem.code != Code::Internal;
-        let is_contended = problem.code == Code::Contended;
+        let is_temporary = problem.status.is_server_error() || problem.code == Code::Contended;
         match problem.retry_after {
             Some(wait) => NoEvents::Wait(wait),
-            None if is_unavailable || is_contended => NoEvents::Wait(SHORT_POSTPONEMENT),
+            // The cause was logged. It is logged again each time, so the time is long.
+            None if problem.code == Code::Internal => NoEvents::Wait(MAX_POSTPONEMENT),
+            None if is_temporary => NoEvents::Wait(SHORT_POSTPONEMENT),
             None => NoEvents::Refused(problem),
         }
     }

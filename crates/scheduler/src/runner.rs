@@ -213,8 +213,10 @@ impl Runner {
     ) -> Result<Vec<RunProgress>, StoreError> {
         let mut events = Vec::new();
         for stored in schedules {
-            let watched = state_of(stored).progress.watched;
-            let both = [stored.last_event, watched.map(|watched| watched.event)];
+            let watched = state_of(stored).progress.watched.map(|it| it.event);
+            // Mostly the watched run is the last one, and is asked for once.
+            let other = watched.filter(|watched| stored.last_event != Some(*watched));
+            let both = [stored.last_event, other];
             events.extend(both.map(|event| event.map(|event| (stored.tenant.clone(), event))));
         }
         let known: Vec<_> = events.iter().flatten().cloned().collect();

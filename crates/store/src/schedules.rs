@@ -351,7 +351,7 @@ pub trait Schedules {
     /// Reads all schedules that are due after `latest`.
     fn end_postponements(&self, latest: Timestamp) -> Answer<u64>;
 
-    /// Returns the states of the deliveries of some events, in the order of the events.
+    /// Returns the states of the deliveries of some events, in the order of the events. An event may be given several times.
     fn event_progress(&self, events: Vec<(TenantId, EventId)>) -> Answer<Vec<EventProgress>>;
 
     /// Counts the active schedules of which at least the last [`FAILING_RUNS`] runs have failed. Stops counting at `limit`.

@@ -178,7 +178,8 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     let (stored, _) = find(app, tenant, id).await?;
     if !stored.delivery.status().is_terminal() {
         let endpoint = stored.delivery.facts().endpoint;
-        match app.owner_router.cancel(endpoint, id).await? {
+        let cancelling = app.owner_router.cancel(endpoint, id, call.answer_by);
+        match cancelling.await? {
             CancelResult::Done => {
                 let shown = show(&call.app, &call.tenant().tenant, id, StatusCode::OK).await;
                 return shown.map_err(Problem::after_change);

@@ -362,7 +362,7 @@ async fn delete(call: Call) -> Result<Response<Body>, Problem> {
     let id = find(&call).await?.endpoint.id;
     let owner_router = &call.app.owner_router;
     owner_router
-        .set_status(id, EndpointStatus::Deleted, None)
+        .set_status(id, EndpointStatus::Deleted, None, call.answer_by)
         .await?;
     Ok(body::nothing())
 }
@@ -382,21 +382,22 @@ async fn change_status(
 ) -> Result<Response<Body>, Problem> {
     call.take_nothing().await?;
     let row = find(&call).await?;
-    if let Some((status, reason)) = next_status(request, row.status)? {
-        let owner_router = &call.app.owner_router;
-        let endpoint = row.endpoint.id;
-        owner_router.set_status(endpoint, status, reason).await?;
-    }
+    let (status, reason) = next_status(request, &row)?;
+    // The owner is asked even if the stored status is the requested one: another one may be in force or pending there.
+    let owner_router = &call.app.owner_router;
+    owner_router
+        .set_status(row.endpoint.id, status, reason, call.answer_by)
+        .await?;
     let row = find(&call).await.map_err(Problem::after_change)?;
     answer_with(&call, &row)
 }
 
-/// Returns the new status, or `None` if the endpoint has it already.
+/// Returns the requested status, and the reason of a disabled endpoint.
 fn next_status(
     request: StatusChangeRequest,
-    status: EndpointStatus,
-) -> Result<Option<(EndpointStatus, Option<DisabledReason>)>, Problem> {
-    match (request, status) {
+    row: &EndpointRow,
+) -> Result<(EndpointStatus, Option<DisabledReason>), Problem> {
+    match (request, row.status) {
         (_, EndpointStatus::Deleted) => Err(Problem::missing(ResourceKind::Endpoint)),
         // For an enabled endpoint, this allows a tripped breaker to close.
         (
@@ -404,16 +405,17 @@ fn next_status(
             EndpointStatus::Enabled | EndpointStatus::Paused | EndpointStatus::Disabled,
         )
         | (StatusChangeRequest::Resume, EndpointStatus::Enabled | EndpointStatus::Paused) => {
-            Ok(Some((EndpointStatus::Enabled, None)))
+            Ok((EndpointStatus::Enabled, None))
         }
         // Keeps the original reason why the endpoint was disabled.
-        (StatusChangeRequest::Disable, EndpointStatus::Disabled)
-        | (StatusChangeRequest::Pause, EndpointStatus::Paused) => Ok(None),
-        (StatusChangeRequest::Disable, EndpointStatus::Enabled | EndpointStatus::Paused) => Ok(
-            Some((EndpointStatus::Disabled, Some(DisabledReason::Manual))),
-        ),
-        (StatusChangeRequest::Pause, EndpointStatus::Enabled) => {
-            Ok(Some((EndpointStatus::Paused, None)))
+        (StatusChangeRequest::Disable, EndpointStatus::Disabled) => {
+            Ok((EndpointStatus::Disabled, row.disabled_reason))
+        }
+        (StatusChangeRequest::Disable, EndpointStatus::Enabled | EndpointStatus::Paused) => {
+            Ok((EndpointStatus::Disabled, Some(DisabledReason::Manual)))
+        }
+        (StatusChangeRequest::Pause, EndpointStatus::Enabled | EndpointStatus::Paused) => {
+            Ok((EndpointStatus::Paused, None))
         }
         (StatusChangeRequest::Pause | StatusChangeRequest::Resume, EndpointStatus::Disabled) => {
             Err(Problem::new(

@@ -39,7 +39,7 @@ use form::RequestForm;
 pub(crate) use form::read_http;
 pub(super) use schema::GROUP;
 pub(crate) use schema::new_request;
-pub(crate) use signing_secret::keys_of;
+pub(crate) use signing_secret::{NoKeys, keys_of};
 
 /// Maximum number of origins that the one-off requests of a tenant go to.
 const MAX_ORIGINS: u32 = 1_000;

@@ -14,6 +14,7 @@ use posthaste_core::subscription::EventType;
 use posthaste_core::time::Timestamp;
 use posthaste_store::{Content, NewEvent, Tenant};
 
+use super::signing_secret::NoKeys;
 use super::{origin_endpoint, signing_secret};
 use crate::App;
 use crate::code::Code;
@@ -38,9 +39,9 @@ impl App {
             ScheduleTarget::Event(it) => (it.event_type.as_str(), &it.ordering_key),
             ScheduleTarget::Request(it) => (REQUEST_TYPE, &it.ordering_key),
         };
-        let event_type: EventType = event_type
-            .parse()
-            .map_err(|_| Problem::internal(&"a schedule has an invalid event type"))?;
+        let event_type: EventType = event_type.parse().map_err(|_| {
+            Problem::new(Code::Invalid, "The event type of the schedule is invalid.")
+        })?;
         let content = Content {
             content_type: target.body().content_type.clone(),
             scheduled_run: Some(run),
@@ -71,18 +72,25 @@ impl App {
         let endpoint = origin_endpoint(self, tenant, now, &destination).await?;
         let mut request = target.request.clone();
         if !request.sealed_headers.is_empty() {
-            let keys = signing_secret::keys_of(self, tenant).await?;
+            let unreadable = |error: &dyn std::fmt::Display| {
+                tracing::error!(target: LOG_TARGET, tenant = %tenant.id, %error, "the headers of a schedule's request cannot be decrypted");
+                let detail = "The headers of the schedule's request cannot be decrypted.";
+                Problem::new(Code::UnreadableHeaders, detail)
+            };
+            let keys = match signing_secret::keys_of(self, tenant).await {
+                Ok(keys) => keys,
+                Err(NoKeys::Damaged(error)) => return Err(unreadable(&error)),
+                Err(error @ (NoKeys::OtherMasterKey(_) | NoKeys::Problem(_))) => {
+                    return Err(error.into());
+                }
+            };
             let resealed = keys.reseal_headers(
                 &tenant.id,
                 HEADERS_SEALED_FOR,
                 endpoint,
                 &request.sealed_headers,
             );
-            request.sealed_headers = resealed.map_err(|error| {
-                tracing::error!(target: LOG_TARGET, tenant = %tenant.id, %error, "the headers of a schedule's request cannot be decrypted");
-                let detail = "The headers of the schedule's request cannot be decrypted.";
-                Problem::new(Code::UnreadableHeaders, detail)
-            })?;
+            request.sealed_headers = resealed.map_err(|error| unreadable(&error))?;
         }
         Ok((endpoint, request))
     }

@@ -9,7 +9,8 @@ use posthaste_core::id::TenantId;
 use posthaste_core::sign::{SignatureStyle, SigningKey};
 use posthaste_core::validation::ValidationErrors;
 use posthaste_engine::tenant_keys::{TenantKeys, TenantKeysError};
-use posthaste_store::{ReplaceResult, Tenant};
+use posthaste_engine::vault::VaultError;
+use posthaste_store::{ReplaceResult, StoreError, Tenant};
 use posthaste_system::random::fresh_secret;
 
 use crate::endpoints::secret::{read_rotation, rotation_problem};
@@ -57,23 +58,70 @@ pub(super) async fn rotate(mut call: Call) -> Result<Response<Body>, Problem> {
 
 /// Returns the keys of a tenant, which is read from the cache. Its header key is the current one; its signing keys may be
 /// those before a rotation.
-pub(crate) async fn keys_of(app: &App, tenant: &Tenant) -> Result<TenantKeys, Problem> {
+pub(crate) async fn keys_of(app: &App, tenant: &Tenant) -> Result<TenantKeys, NoKeys> {
     match open(app, tenant) {
         Ok(keys) => Ok(keys),
         Err(TenantKeysError::Missing) => Ok(keys_now(app, &tenant.id).await?.1),
-        Err(error) => Err(Problem::internal(&error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The reason why the keys of a tenant cannot be used.
+#[derive(Debug)]
+pub(crate) enum NoKeys {
+    /// They are encrypted with a master key that this node does not have. Other nodes may have it.
+    OtherMasterKey(VaultError),
+    /// They are damaged.
+    Damaged(TenantKeysError),
+    /// They cannot be read from the store, or be generated.
+    Problem(Problem),
+}
+
+impl From<TenantKeysError> for NoKeys {
+    fn from(error: TenantKeysError) -> NoKeys {
+        match error {
+            TenantKeysError::Sealed(error @ VaultError::UnknownKey { .. }) => {
+                NoKeys::OtherMasterKey(error)
+            }
+            error @ (TenantKeysError::Sealed(_)
+            | TenantKeysError::Keyring(_)
+            | TenantKeysError::Unreadable
+            | TenantKeysError::Missing) => NoKeys::Damaged(error),
+        }
+    }
+}
+
+impl From<NoKeys> for Problem {
+    fn from(error: NoKeys) -> Problem {
+        match error {
+            NoKeys::OtherMasterKey(error) => Problem::without_master_key(&error),
+            NoKeys::Damaged(error) => Problem::internal(&error),
+            NoKeys::Problem(problem) => problem,
+        }
+    }
+}
+
+impl From<Problem> for NoKeys {
+    fn from(problem: Problem) -> NoKeys {
+        NoKeys::Problem(problem)
+    }
+}
+
+impl From<StoreError> for NoKeys {
+    fn from(error: StoreError) -> NoKeys {
+        NoKeys::Problem(error.into())
     }
 }
 
 /// Reads a tenant with its keys. Generates them if it has none.
-async fn keys_now(app: &App, id: &TenantId) -> Result<(Tenant, TenantKeys), Problem> {
+async fn keys_now(app: &App, id: &TenantId) -> Result<(Tenant, TenantKeys), NoKeys> {
     for _ in 0..MAX_TRIES {
         let stored = app.store.tenant(id.clone()).await?;
         let mut tenant = stored.ok_or_else(|| Problem::missing(ResourceKind::Tenant))?;
         match open(app, &tenant) {
             Ok(keys) => return Ok((tenant, keys)),
             Err(TenantKeysError::Missing) => {}
-            Err(error) => return Err(Problem::internal(&error)),
+            Err(error) => return Err(error.into()),
         }
         let key = SigningKey::Shared(fresh_secret());
         let keys = TenantKeys::new(key).map_err(|error| Problem::internal(&error))?;
@@ -81,7 +129,7 @@ async fn keys_now(app: &App, id: &TenantId) -> Result<(Tenant, TenantKeys), Prob
         // Read again, because the stored tenant has another revision now.
         replace(app, tenant).await?;
     }
-    Err(contended())
+    Err(contended().into())
 }
 
 fn open(app: &App, tenant: &Tenant) -> Result<TenantKeys, TenantKeysError> {

@@ -16,7 +16,7 @@ use crate::App;
 use crate::code::Code;
 use crate::events::{EventParser, ParsedEvent};
 use crate::problem::Problem;
-use crate::requests::{keys_of, read_http};
+use crate::requests::{NoKeys, keys_of, read_http};
 use crate::resources::{Headers, ScheduledEvent, ScheduledRequest};
 
 /// A target that was read, with the headers of a request, which are not encrypted yet.
@@ -141,16 +141,16 @@ pub(super) fn show_event(target: &EventTarget) -> ScheduledEvent {
 }
 
 /// Describes the request of a schedule, with its headers decrypted. If they cannot be decrypted, they are left out, and the
-/// reason is returned.
+/// error is returned.
 pub(super) async fn show_request(
     app: &App,
     tenant: &Tenant,
     target: &RequestTarget,
-) -> Result<(ScheduledRequest, Option<String>), Problem> {
+) -> Result<(ScheduledRequest, Option<UnreadableHeaders>), Problem> {
     let request = &target.request;
     let (headers, unreadable) = match open_headers(app, tenant, &request.sealed_headers).await {
         Ok(headers) => (headers, None),
-        Err(NoHeaders::Unreadable(reason)) => (Map::new(), Some(reason)),
+        Err(NoHeaders::Unreadable(error)) => (Map::new(), Some(error)),
         Err(NoHeaders::Problem(problem)) => return Err(problem),
     };
     let has_body = !target.body.bytes.is_empty() || target.body.content_type.is_some();
@@ -176,10 +176,25 @@ pub(super) async fn show_request(
     Ok((shown, unreadable))
 }
 
+/// Headers that cannot be decrypted.
+pub(super) struct UnreadableHeaders {
+    /// The text for the tenant.
+    pub(super) shown: &'static str,
+    /// The cause, for the log.
+    pub(super) cause: String,
+}
+
+/// Error of headers that are damaged, or whose keys are.
+const DAMAGED_HEADERS: &str =
+    "the headers of the request cannot be decrypted; set the request again";
+/// Error of headers that other nodes can decrypt.
+const OTHER_MASTER_KEY: &str = "the headers of the request cannot be decrypted on this node, because it does not have the \
+     master key of the other nodes; the operator must set POSTHASTE_MASTER_KEY as on the other nodes and restart this node";
+
 /// The reason why the headers of a request are not shown.
 enum NoHeaders {
     /// They cannot be decrypted.
-    Unreadable(String),
+    Unreadable(UnreadableHeaders),
     /// The keys of the tenant cannot be read now.
     Problem(Problem),
 }
@@ -192,15 +207,17 @@ async fn open_headers(
     if sealed.is_empty() {
         return Ok(Map::new());
     }
-    let keys = keys_of(app, tenant).await.map_err(|problem| {
-        if problem.code == Code::Internal {
-            NoHeaders::Unreadable("the keys of the tenant cannot be read".to_owned())
-        } else {
-            NoHeaders::Problem(problem)
-        }
+    let unreadable = |shown, cause: &dyn std::fmt::Display| {
+        let cause = cause.to_string();
+        NoHeaders::Unreadable(UnreadableHeaders { shown, cause })
+    };
+    let keys = keys_of(app, tenant).await.map_err(|error| match error {
+        NoKeys::OtherMasterKey(error) => unreadable(OTHER_MASTER_KEY, &error),
+        NoKeys::Damaged(error) => unreadable(DAMAGED_HEADERS, &error),
+        NoKeys::Problem(problem) => NoHeaders::Problem(problem),
     })?;
     let opened = keys.open_headers(&tenant.id, HEADERS_SEALED_FOR, sealed);
-    opened.map_err(|error| NoHeaders::Unreadable(error.to_string()))
+    opened.map_err(|error| unreadable(DAMAGED_HEADERS, &error))
 }
 
 type ShownBody = (Option<Box<RawValue>>, Option<String>, Option<String>);

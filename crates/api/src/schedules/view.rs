@@ -84,8 +84,8 @@ pub(super) async fn describe(
         ScheduleTarget::Request(target) => {
             let (shown, problem) = show_request(app, tenant, target).await?;
             if let Some(problem) = problem {
-                log_unreadable(stored, &problem);
-                error = Some(UNREADABLE_HEADERS.to_owned());
+                log_unreadable(stored, &problem.cause);
+                error = Some(problem.shown.to_owned());
             }
             (None, Some(shown))
         }
@@ -111,9 +111,6 @@ pub(super) async fn describe(
     })
 }
 
-/// The reason shown if the headers of a request cannot be decrypted.
-const UNREADABLE_HEADERS: &str =
-    "the headers of the request cannot be decrypted; set the request again";
 /// The reason shown if the definition cannot be read.
 const UNREADABLE_DEFINITION: &str =
     "the stored definition cannot be read; delete the schedule and create it again";

@@ -31,7 +31,7 @@ use posthaste_system::clock::Clock;
 use posthaste_telemetry::metrics::{EndpointStats, Metrics};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::protocol::{NodeRequest, NodeResponse, TextId};
 use crate::{CancelResult, Engine, EngineError};
@@ -132,19 +132,33 @@ impl OwnerRouter {
     /// Enables, pauses, disables or deletes an endpoint. Returns when the change is in force and persisted: no node
     /// starts an attempt to an endpoint that is no longer enabled after the return.
     ///
-    /// [`EngineError::NotOwner`] after the time limit: the change may have been made, or may still be.
+    /// [`EngineError::NotOwner`] after the time limit: the change may have been made, or may still be. At `answer_by` its caller
+    /// has an error and may request the opposite, so no owner is asked from then on.
     pub async fn set_status(
         &self,
         endpoint: EndpointId,
         status: EndpointStatus,
         reason: Option<DisabledReason>,
+        answer_by: Option<Instant>,
     ) -> Result<(), EngineError> {
+        let end = self.end_of_wait(answer_by)?;
         let Some(cluster) = &self.cluster else {
             return self.engine.set_status(endpoint, status, reason).await;
         };
-        let change = self.change_status(cluster, endpoint, status, reason);
-        let changed = timeout(self.total_timeout, change).await;
+        let change = self.change_status(cluster, endpoint, status, reason, end);
+        let changed = timeout_at(end, change).await;
         changed.unwrap_or(Err(EngineError::NotOwner))
+    }
+
+    /// Returns the time until which owners are asked for a change.
+    fn end_of_wait(&self, answer_by: Option<Instant>) -> Result<Instant, EngineError> {
+        let now = Instant::now();
+        let end = now + self.total_timeout;
+        let end = answer_by.map_or(end, |answer_by| answer_by.min(end));
+        match now < end {
+            true => Ok(end),
+            false => Err(EngineError::NotOwner),
+        }
     }
 
     async fn change_status(
@@ -153,6 +167,7 @@ impl OwnerRouter {
         endpoint: EndpointId,
         status: EndpointStatus,
         reason: Option<DisabledReason>,
+        end: Instant,
     ) -> Result<(), EngineError> {
         let request = NodeRequest::SetStatus {
             endpoint: TextId(endpoint),
@@ -160,10 +175,10 @@ impl OwnerRouter {
             reason,
         };
         let began = Instant::now();
-        while began.elapsed() < self.total_timeout {
+        while Instant::now() < end {
             let result = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => self.engine.set_status(endpoint, status, reason).await,
-                Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
+                Owner::Other(node) => match self.ask(node, &request, within(end)).await {
                     Some(NodeResponse::StatusSet) => Ok(()),
                     other => Err(error_of(other)?),
                 },
@@ -189,17 +204,20 @@ impl OwnerRouter {
         Err(EngineError::NotOwner)
     }
 
-    /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible.
+    /// Cancels a delivery. Returns when the cancellation is persisted or known to be impossible. No owner is asked from
+    /// `answer_by` on.
     pub async fn cancel(
         &self,
         endpoint: EndpointId,
         delivery: DeliveryId,
+        answer_by: Option<Instant>,
     ) -> Result<CancelResult, EngineError> {
+        let end = self.end_of_wait(answer_by)?;
         let Some(cluster) = &self.cluster else {
             return self.engine.cancel(endpoint, delivery).await;
         };
-        let cancel = self.cancel_at_owner(cluster, endpoint, delivery);
-        let cancelled = timeout(self.total_timeout, cancel).await;
+        let cancel = self.cancel_at_owner(cluster, endpoint, delivery, end);
+        let cancelled = timeout_at(end, cancel).await;
         cancelled.unwrap_or(Err(EngineError::NotOwner))
     }
 
@@ -208,16 +226,16 @@ impl OwnerRouter {
         cluster: &Arc<dyn Cluster>,
         endpoint: EndpointId,
         delivery: DeliveryId,
+        end: Instant,
     ) -> Result<CancelResult, EngineError> {
         let request = NodeRequest::Cancel {
             endpoint: TextId(endpoint),
             delivery: TextId(delivery),
         };
-        let began = Instant::now();
-        while began.elapsed() < self.total_timeout {
+        while Instant::now() < end {
             let result = match cluster.owner(Shard::of(endpoint)) {
                 Owner::Me => self.engine.cancel(endpoint, delivery).await,
-                Owner::Other(node) => match self.ask(node, &request, CHANGE_TIMEOUT).await {
+                Owner::Other(node) => match self.ask(node, &request, within(end)).await {
                     Some(NodeResponse::Cancelled { outcome }) => Ok(outcome),
                     other => Err(error_of(other)?),
                 },
@@ -458,6 +476,13 @@ impl OwnerRouter {
             Some(serde_json::from_value(answer).unwrap_or(NodeResponse::NotUnderstood))
         }
     }
+}
+
+/// Returns the time limit for a request to the owner. It ends with the wait: a node does not execute an expired request, so it
+/// does not make a change after its caller has got an error.
+fn within(end: Instant) -> Duration {
+    let remaining = end.saturating_duration_since(Instant::now());
+    remaining.min(CHANGE_TIMEOUT)
 }
 
 /// Interprets the answer of an owner that did not make the change. Mostly the owner must be determined again.

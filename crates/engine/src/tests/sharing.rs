@@ -11,6 +11,7 @@ use posthaste_store::{Answer, Cluster, NodeInfo, NodeNo, Owner, SubjectScope, Wr
 use posthaste_telemetry::metrics::window::StatsWindow;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::*;
 use crate::owner_router::OwnerRouter;
@@ -453,17 +454,17 @@ async fn every_node_routes_requests_to_the_owner() {
         .iter()
         .find(|id| !in_flight.contains(id))
         .unwrap();
-    let too_late = router.cancel(endpoint, in_flight[0]).await;
+    let too_late = router.cancel(endpoint, in_flight[0], None).await;
     assert_eq!(too_late, Ok(CancelResult::TooLate));
     assert_eq!(
-        router.cancel(endpoint, waiting).await,
+        router.cancel(endpoint, waiting, None).await,
         Ok(CancelResult::Done)
     );
     let (lane, _) = router.lane_and_stats(endpoint).await.unwrap();
     assert_eq!(lane.unwrap().in_flight, 10);
     let reason = Some(DisabledReason::Manual);
     let disabled = router
-        .set_status(endpoint, EndpointStatus::Disabled, reason)
+        .set_status(endpoint, EndpointStatus::Disabled, reason, None)
         .await;
     assert_eq!(disabled, Ok(()));
     receiver.answers.send_replace(true);
@@ -508,7 +509,7 @@ async fn the_store_changes_an_unowned_endpoint() {
     let fixture = &pair.pair.fixture;
     let receiver = Receiver::start().await;
     let endpoint = fixture.endpoint(receiver.url()).await;
-    let disabled = pair.routers[1].set_status(endpoint, EndpointStatus::Disabled, None);
+    let disabled = pair.routers[1].set_status(endpoint, EndpointStatus::Disabled, None, None);
     assert_eq!(disabled.await, Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.status, EndpointStatus::Disabled);
@@ -525,7 +526,7 @@ async fn a_request_follows_a_change_of_the_owner() {
     let router = pair.routers[1].clone();
     let asking = tokio::spawn(async move {
         router
-            .set_status(endpoint, EndpointStatus::Paused, None)
+            .set_status(endpoint, EndpointStatus::Paused, None, None)
             .await
     });
     settled(&fixture.engine).await;
@@ -537,6 +538,35 @@ async fn a_request_follows_a_change_of_the_owner() {
     assert_eq!(result.unwrap(), Ok(()));
     let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
     assert_eq!(row.status, EndpointStatus::Paused);
+}
+
+#[tokio::test]
+async fn no_owner_is_asked_after_the_caller_got_an_error() {
+    let pair = RoutedPair::start().await;
+    let fixture = &pair.pair.fixture;
+    let receiver = Receiver::start().await;
+    let endpoint = fixture.endpoint(receiver.url()).await;
+    let later = fixture.clock.wall().after(Span::from_hours(1));
+    let delivery = fixture.events_at(1, Some(later)).await[0];
+    pair.pair.other.granted(everything());
+    settled(&pair.pair.other).await;
+    let late = Some(Instant::now());
+    // Asked by the owner itself, by another node, and without an owner.
+    for (router, owner) in [(1, Some(NodeNo(1))), (0, Some(NodeNo(1))), (0, None)] {
+        *pair.owner.lock().unwrap() = owner;
+        let router = &pair.routers[router];
+        let paused = router.set_status(endpoint, EndpointStatus::Paused, None, late);
+        assert_eq!(paused.await, Err(EngineError::NotOwner));
+        let cancelled = router.cancel(endpoint, delivery, late).await;
+        assert_eq!(cancelled, Err(EngineError::NotOwner));
+    }
+    settled(&pair.pair.other).await;
+    let row = fixture.store.endpoint(endpoint).await.unwrap().unwrap();
+    assert_eq!(row.status, EndpointStatus::Enabled);
+    assert_eq!(
+        fixture.stored(delivery).await.shown_status(),
+        Status::Pending
+    );
 }
 
 #[tokio::test]
@@ -556,7 +586,7 @@ async fn the_wait_for_an_owner_is_limited() {
     let router = OwnerRouter::new(engine, metrics, clock, store, Some(Arc::new(cluster)));
     let router = router.with_short_timeout();
     let result = router
-        .set_status(endpoint, EndpointStatus::Paused, None)
+        .set_status(endpoint, EndpointStatus::Paused, None, None)
         .await;
     assert_eq!(result, Err(EngineError::NotOwner));
     let (lane, stats) = pair.routers[1].lane_and_stats(endpoint).await.unwrap();

@@ -531,6 +531,11 @@ pub(super) async fn the_progress_of_an_event_is_known(harness: &dyn Harness) {
     let sent = world.accept(at(2), sent).await;
     let [one, two] = [sent.deliveries[0].id, sent.deliveries[1].id];
     assert_eq!(world.progress(sent.id).await, EventProgress::Unfinished);
+    let twice = vec![(id("acme"), sent.id), (id("acme"), sent.id)];
+    assert_eq!(
+        world.store.event_progress(twice).await,
+        Ok(vec![EventProgress::Unfinished; 2])
+    );
     world.fail(one, at(3)).await;
     assert_eq!(world.progress(sent.id).await, EventProgress::Unfinished);
     world.fail_retryably(two, at(3)).await;
@@ -548,6 +553,7 @@ pub(super) async fn the_progress_of_an_event_is_known(harness: &dyn Harness) {
         ("other", sent.id),
         ("acme", sent.id),
         ("acme", EventId(5)),
+        ("acme", sent.id),
         ("acme", good.id),
     ];
     let several = several.map(|(tenant, event)| (id(tenant), event)).to_vec();
@@ -555,6 +561,7 @@ pub(super) async fn the_progress_of_an_event_is_known(harness: &dyn Harness) {
         EventProgress::Finished,
         EventProgress::Failed,
         EventProgress::Finished,
+        EventProgress::Failed,
         EventProgress::Finished,
     ];
     assert_eq!(

@@ -10,6 +10,12 @@ use crate::components::FieldErrors;
 use crate::form::Form;
 use crate::pages::time_input::parse_absolute_time;
 
+/// Name of the form field that says that the stored headers are not shown.
+pub(super) const LACKS_HEADERS_FIELD: &str = "lacks_headers";
+/// Advice for a changed request whose stored headers cannot be read.
+const ENTER_HEADERS: &str =
+    "A change of the request would delete its headers, so enter all of them again.";
+
 /// The values of the form.
 #[derive(Clone, Default)]
 pub(super) struct ScheduleForm {
@@ -27,6 +33,8 @@ pub(super) struct ScheduleForm {
     pub(super) url: String,
     pub(super) method: String,
     pub(super) headers: String,
+    /// The stored headers could not be read when the form was shown, so it shows none.
+    pub(super) lacks_headers: bool,
     pub(super) payload: String,
     pub(super) starts_at: String,
     pub(super) ends_at: String,
@@ -67,6 +75,7 @@ impl ScheduleForm {
             url: text("url"),
             method: text("method"),
             headers: text("headers"),
+            lacks_headers: sent.filled(LACKS_HEADERS_FIELD).is_some(),
             payload: text("payload"),
             starts_at: text("starts_at"),
             ends_at: text("ends_at"),
@@ -122,6 +131,7 @@ impl ScheduleForm {
             form.url.clone_from(&request.url);
             form.method.clone_from(&request.method);
             form.headers = header_lines(&request.headers);
+            form.lacks_headers = schedule.error.is_some();
             form.payload = request
                 .payload
                 .as_ref()
@@ -174,6 +184,15 @@ impl ScheduleForm {
             (text, Err(_)) => json!(text),
         };
         document.insert("max_runs".to_owned(), max_runs);
+        match self.keeps_unreadable_headers(current) {
+            None => {}
+            // Without `request` in the document it is not changed, and keeps its headers.
+            Some((true, _)) => return Ok(Value::Object(document)),
+            Some((false, error)) => {
+                let message = format!("{error}. {ENTER_HEADERS}");
+                return Err(errors.with("headers", message));
+            }
+        }
         let (target, mut fields) = self.target_fields(current);
         if !self.payload.is_empty() {
             match serde_json::from_str::<Value>(&self.payload) {
@@ -194,6 +213,26 @@ impl ScheduleForm {
         }
     }
 
+    /// If the stored headers of the request cannot be read and none were typed: returns whether the request stays the same, and
+    /// the error of the headers. Saving the request would delete them.
+    fn keeps_unreadable_headers<'a>(
+        &self,
+        current: Option<&'a Schedule>,
+    ) -> Option<(bool, &'a str)> {
+        let current = current?;
+        let error = current.error.as_deref()?;
+        let is_request = current.request.is_some() && self.target == "request";
+        if !is_request || !self.headers.trim().is_empty() {
+            return None;
+        }
+        let stored = ScheduleForm::of(current);
+        // Browsers send CR LF.
+        let payload = self.payload.replace("\r\n", "\n");
+        let typed = (&self.url, &self.method, &payload);
+        let is_same = typed == (&stored.url, &stored.method, &stored.payload);
+        Some((is_same, error))
+    }
+
     /// Returns the target without the payload of the form.
     fn target_fields(&self, current: Option<&Schedule>) -> (&'static str, Map<String, Value>) {
         let known = current.and_then(|current| serde_json::to_value(current).ok());
@@ -211,7 +250,10 @@ impl ScheduleForm {
                 let mut fields = of_kind("request");
                 fields.insert("url".to_owned(), json!(self.url));
                 fields.insert("method".to_owned(), json!(self.method));
-                fields.insert("headers".to_owned(), header_object(&self.headers));
+                // They may be readable by now, or on this node.
+                if !self.lacks_headers || !self.headers.trim().is_empty() {
+                    fields.insert("headers".to_owned(), header_object(&self.headers));
+                }
                 ("request", fields)
             }
             _ => {
@@ -311,6 +353,43 @@ mod tests {
             "request": {"url": "https://a.example/", "method": "PUT", "headers": {"X-A": "1", "X-B": "2"}, "payload": [1]},
         });
         assert_eq!(ScheduleForm::read(&sent).document(None), Ok(expected));
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_are_not_deleted() {
+        let current: Schedule = serde_json::from_value(json!({
+            "id": "n", "name": "N", "every": "1h", "timezone": "UTC",
+            "request": {"url": "https://a.example/", "method": "POST", "headers": {}, "payload": {"a": 1}},
+            "overlap": "allow", "missed": "skip", "starts_at": null, "ends_at": null, "max_runs": null,
+            "status": "active", "next_run_at": null, "last_run_at": null, "run_count": 0,
+            "created_at": "2026-11-15T12:00:00.000Z", "description": "Every hour", "failed_runs": 0,
+            "error": "the headers of the request cannot be decrypted; set the request again",
+        }))
+        .expect("a schedule");
+        let mut form = ScheduleForm::of(&current);
+        form.name = "Renamed".to_owned();
+        let document = form.document(Some(&current)).expect("valid");
+        assert_eq!(document["name"], "Renamed");
+        assert_eq!(document.get("request"), None);
+        form.url = "https://b.example/".to_owned();
+        let errors = form
+            .document(Some(&current))
+            .expect_err("headers are missing");
+        let message = errors.message("headers").expect("an error");
+        assert!(message.contains("cannot be decrypted") && message.contains(ENTER_HEADERS));
+        // The node that saves the form can read them.
+        let mut readable = current.clone();
+        readable.error = None;
+        let headers = [("X-B".to_owned(), "2".to_owned())];
+        readable.request.as_mut().expect("a request").headers = Headers(headers.into());
+        let document = form.document(Some(&readable)).expect("valid");
+        assert_eq!(document["request"]["headers"], json!({"X-B": "2"}));
+        form.headers = "X-A: 1".to_owned();
+        let document = form.document(Some(&current)).expect("valid");
+        assert_eq!(document["request"]["headers"], json!({"X-A": "1"}));
+        form.target = "event".to_owned();
+        let document = form.document(Some(&current)).expect("valid");
+        assert!(document["event"].is_object());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use posthaste_api::route::Verb;
 use posthaste_core::schedule::Zone;
 use serde_json::Value;
 
-use super::form::{ScheduleForm, errors_in_form};
+use super::form::{LACKS_HEADERS_FIELD, ScheduleForm, errors_in_form};
 use super::path;
 use crate::components::{Field, FieldErrors, csrf_field, time};
 use crate::form::Form;
@@ -232,6 +232,7 @@ fn target_fields(form: &ScheduleForm, errors: &FieldErrors) -> Markup {
             (field("url", "URL", "For a request.", &form.url).line("text"))
             (field("method", "Method", "For a request.", &form.method).choice(&methods))
             (field("headers", "Headers", "For a request, one per line, such as X-Team: billing.", &form.headers).lines(2))
+            @if form.lacks_headers { input type="hidden" name=(LACKS_HEADERS_FIELD) value="yes"; }
             (field("payload", "Payload", "JSON. Leave empty for a request without a body.", &form.payload).lines(4))
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! Fixture: a [`TestServer`] without tenants, and its store.
 
-use posthaste_core::lane::{Health, StoredTrip, TripReason};
+use posthaste_core::id::EndpointId;
+use posthaste_core::lane::{DisableCause, EndpointStatus, Health, StoredTrip, TripReason};
 use posthaste_core::time::Timestamp;
-use posthaste_store::{Endpoint, ReplaceResult, Store};
+use posthaste_store::{DisabledReason, Endpoint, ReplaceResult, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::fixture::TestServer;
@@ -327,6 +328,51 @@ async fn pause_resume_disable_and_enable_set_the_status() {
         .post(&format!("{path}/enable"), json!({"force": true}))
         .await;
     assert_eq!(answer.wrong_fields(), ["force"]);
+}
+
+#[tokio::test]
+async fn closing_wins_over_an_enable_that_is_not_written_yet() {
+    let server = TestServer::with_acme().await;
+    let path = server.endpoint_path("acme").await;
+    let id = path.rsplit('/').next().expect("an id");
+    let id: EndpointId = id.parse().expect("an endpoint id");
+    for (wish, status) in [
+        ("pause", EndpointStatus::Paused),
+        ("disable", EndpointStatus::Disabled),
+    ] {
+        let close = format!("{path}/{wish}");
+        server.post(&close, Value::Null).await.ok(200);
+        // It is in force, the caller gets an error, and the write is repeated later.
+        server.store.fail_writes(Some(StoreError::Full));
+        let enabled = EndpointStatus::Enabled;
+        let router = &server.app.owner_router;
+        let unwritten = router.set_status(id, enabled, None, None).await;
+        assert!(unwritten.is_err(), "{wish}");
+        server.store.fail_writes(None);
+        let written = server.post(&close, Value::Null).await.ok(200);
+        assert_eq!(written["status"], json!(status), "{wish}");
+        let lane = server.app.engine.lane(id).await.expect("the engine runs");
+        assert_eq!(lane.map(|lane| lane.status), Some(status), "{wish}");
+    }
+}
+
+#[tokio::test]
+async fn a_disable_keeps_the_reason_of_a_disabled_endpoint() {
+    let server = TestServer::with_acme().await;
+    let path = server.endpoint_path("acme").await;
+    let id = path.rsplit('/').next().expect("an id");
+    let id: EndpointId = id.parse().expect("an endpoint id");
+    let (disabled, reason) = (
+        EndpointStatus::Disabled,
+        Some(DisabledReason::Automatic(DisableCause::Gone)),
+    );
+    let router = &server.app.owner_router;
+    let done = router.set_status(id, disabled, reason, None).await;
+    assert_eq!(done, Ok(()));
+    let before = server.get(&path).await.ok(200);
+    assert_ne!(before["disabled_reason"], "manual");
+    let again = server.post(&format!("{path}/disable"), Value::Null).await;
+    assert_eq!(again.ok(200), before);
 }
 
 #[tokio::test]

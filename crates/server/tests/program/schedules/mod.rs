@@ -6,3 +6,4 @@ mod cut;
 mod fixture;
 mod kill;
 mod limits;
+mod overlap;

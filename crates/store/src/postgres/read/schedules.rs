@@ -242,24 +242,29 @@ pub(in crate::postgres) async fn event_progress(
     Ok(progress)
 }
 
-/// Reads the states of some deliveries, each with the place of its event.
+/// Reads the states of some deliveries, each with a place of its event in `progress`.
 async fn read_progress(
     conn: &PgConnection,
     deliveries: &[(Id, usize)],
     progress: &mut [EventProgress],
 ) -> Result<(), DbError> {
-    let ids: Vec<Id> = deliveries.iter().map(|(id, _)| *id).collect();
-    let places: FxHashMap<Id, usize> = deliveries.iter().copied().collect();
+    // A delivery has several places if its event was asked for several times.
+    let mut places: FxHashMap<Id, Vec<usize>> = FxHashMap::default();
+    for (id, place) in deliveries {
+        places.entry(*id).or_default().push(*place);
+    }
+    let ids: Vec<Id> = places.keys().copied().collect();
     // One statement, so that a delivery that ends at this moment is found in one of the tables. 3 is the status of a
     // failed delivery.
     let sql = "SELECT id, true FROM waiting WHERE id = ANY ($1) \
          UNION ALL SELECT id, false FROM ended WHERE id = ANY ($1) AND status = 3";
     for row in conn.query(sql, &[&ids]).await? {
-        let place = places[&row.get::<_, Id>(0)];
-        progress[place] = match (row.get(1), progress[place]) {
-            (true, _) | (_, EventProgress::Unfinished) => EventProgress::Unfinished,
-            (false, EventProgress::Failed | EventProgress::Finished) => EventProgress::Failed,
-        };
+        for place in &places[&row.get::<_, Id>(0)] {
+            progress[*place] = match (row.get(1), progress[*place]) {
+                (true, _) | (_, EventProgress::Unfinished) => EventProgress::Unfinished,
+                (false, EventProgress::Failed | EventProgress::Finished) => EventProgress::Failed,
+            };
+        }
     }
     Ok(())
 }
