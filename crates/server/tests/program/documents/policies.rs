@@ -1,9 +1,10 @@
 //! The policies in the documents are valid, and the commands about policies print what the documents show.
 
 use std::fs;
-use std::path::PathBuf;
 
-use super::program::{run_in, scratch};
+use tempfile::TempDir;
+
+use super::program::run_in;
 use super::{blocks, document};
 
 /// A command line of a document, and the output that it shows.
@@ -74,12 +75,12 @@ fn invocation(line: &str) -> Option<(String, Vec<String>)> {
     Some((input, rest?))
 }
 
-/// Creates a folder with the first policy of the document, under the name that its examples use.
-fn folder() -> PathBuf {
-    let folder = scratch("documents");
-    fs::create_dir_all(&folder).expect("a folder");
+/// Creates a folder with the first policy of the document, under the name that its examples use. Each test has its own: tests
+/// run at the same time.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
     let policies = blocks(&document("docs/policies.md"), "toml");
-    fs::write(folder.join("policy.toml"), &policies[0]).expect("a file");
+    fs::write(folder.path().join("policy.toml"), &policies[0]).expect("a file");
     folder
 }
 
@@ -92,7 +93,7 @@ fn every_example_runs_and_prints_what_is_shown() {
             let Some((input, arguments)) = invocation(&example.typed) else {
                 continue;
             };
-            let output = run_in(&folder, &arguments, &input);
+            let output = run_in(folder.path(), &arguments, &input);
             let printed = [output.stdout, output.stderr].concat();
             let printed = String::from_utf8(printed).expect("text");
             let fails = example.shown.iter().any(|line| line.starts_with("error:"));
@@ -125,9 +126,9 @@ fn every_policy_of_the_document_is_valid() {
     for language in ["toml", "json"] {
         for policy in blocks(&text, language) {
             let file = format!("policy-{count}.{language}");
-            fs::write(folder.join(&file), &policy).expect("a file");
+            fs::write(folder.path().join(&file), &policy).expect("a file");
             let arguments = ["policy", "explain", "--file", &file].map(str::to_owned);
-            let output = run_in(&folder, &arguments, "");
+            let output = run_in(folder.path(), &arguments, "");
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{policy}\n{errors}");
             count += 1;
@@ -149,7 +150,7 @@ const CHARTS: [(&str, &str); 2] = [
 fn charts_of_the_documents_are_current() {
     let folder = folder();
     for (path, command) in CHARTS {
-        let output = run_in(&folder, &shell_words(command), "");
+        let output = run_in(folder.path(), &shell_words(command), "");
         let drawn = String::from_utf8(output.stdout).expect("text");
         assert!(
             document(path).trim_end() == drawn.trim_end(),
