@@ -14,6 +14,9 @@ use crate::{Api, Arrival, checks};
 const QUIET_WITHIN: Duration = Duration::from_secs(180);
 /// Interval between two listings of unfinished deliveries.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Number of listings in a row without an unfinished delivery. A delivery whose status changes between the lists of two statuses
+/// is in neither of them.
+const QUIET_LOOKS: u32 = 4;
 /// Maximum time between the fault and a duplicate that it explains: a frozen node is fenced after its lease, and an
 /// endpoint that failed meanwhile waits for its breaker.
 const EXPLAINED_FOR: Duration = Duration::from_secs(60);
@@ -129,6 +132,7 @@ pub(super) async fn check(api: &mut Api, evidence: &Evidence<'_>) -> Findings {
 /// Returns the deliveries that still wait after the time limit.
 async fn until_quiet(api: &mut Api) -> Vec<String> {
     let deadline = Instant::now() + QUIET_WITHIN;
+    let mut quiet_looks = 0;
     loop {
         let mut waiting = Vec::new();
         for status in ["pending", "retrying", "in_progress", "held"] {
@@ -140,7 +144,11 @@ async fn until_quiet(api: &mut Api) -> Vec<String> {
                 waiting.push(format!("the list was answered {}", page.status));
             }
         }
-        if waiting.is_empty() || Instant::now() >= deadline {
+        quiet_looks = match waiting.is_empty() {
+            true => quiet_looks + 1,
+            false => 0,
+        };
+        if quiet_looks == QUIET_LOOKS || Instant::now() >= deadline {
             return waiting;
         }
         sleep(LOOK_EVERY).await;
@@ -314,8 +322,6 @@ fn check_closed(evidence: &Evidence<'_>, findings: &mut Findings) {
 
 /// Checks that the stats are those of the deliveries in the store.
 async fn check_stats(api: &mut Api, ended: &BTreeMap<String, Vec<Ended>>, findings: &mut Findings) {
-    // Stats are written within two seconds.
-    sleep(Duration::from_secs(3)).await;
     let path = format!("/v1/tenants/{TENANT}/stats/series?window=24h");
     let series = api.get(&path).await.expect(200);
     let sum = |name: &str| -> u64 {
