@@ -1,19 +1,23 @@
 //! The number of searches for the targets of replays that run at the same time.
 //!
-//! A search keeps its targets in memory until they are stored. [`SearchSlots`] lets [`MAX_ACTIVE`] searches hold targets.
-//! Others wait, in the order in which they arrived, and hold none yet. A search whose caller has stopped waiting is not
-//! started.
+//! A search keeps its targets in memory until they are stored. [`SearchSlots`] lets [`MAX_ACTIVE`] searches of different tenants
+//! hold targets. Others wait, in the order in which they arrived, and hold none yet. A tenant has one active search and a few
+//! that wait, so that it cannot keep others from searching. A search whose caller has stopped waiting is not started.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use posthaste_core::id::TenantId;
+
 use crate::StoreError;
 use crate::reply::CallerPresence;
 
-/// Maximum number of searches that hold targets. With two, a short search does not wait for a long one.
+/// Maximum number of searches that hold targets. With two, a short search does not wait for a long one of another tenant.
 pub(crate) const MAX_ACTIVE: usize = 2;
 /// Maximum number of searches that wait for a slot.
 pub(crate) const MAX_WAITING: usize = 64;
+/// Maximum number of searches of one tenant that wait for a slot.
+const MAX_WAITING_OF_TENANT: usize = 8;
 
 /// Starts a search with its slot, or refuses it.
 type Start = Box<dyn FnOnce(Result<SearchSlot, StoreError>) + Send>;
@@ -26,44 +30,56 @@ pub(crate) struct SearchSlots {
 
 #[derive(Default)]
 struct Inner {
-    active: usize,
+    /// The tenants whose searches are active.
+    active: Vec<TenantId>,
     /// Oldest first.
-    waiting: VecDeque<(CallerPresence, Start)>,
+    waiting: VecDeque<WaitingSearch>,
+}
+
+struct WaitingSearch {
+    tenant: TenantId,
+    caller: CallerPresence,
+    start: Start,
 }
 
 /// Permission to search and to hold targets, until it is dropped.
-pub(crate) struct SearchSlot(Arc<SearchSlots>);
+pub(crate) struct SearchSlot {
+    slots: Arc<SearchSlots>,
+    tenant: TenantId,
+}
 
 impl SearchSlots {
     /// Calls `start` when a slot is free, or at once with an error if too many searches wait.
-    pub(crate) fn acquire(self: &Arc<Self>, caller: CallerPresence, start: Start) {
-        let (start, slot) = {
-            let mut inner = self.lock();
-            if inner.active < MAX_ACTIVE {
-                inner.active += 1;
-                (start, Ok(SearchSlot(self.clone())))
-            } else {
-                inner.waiting.retain(|(caller, _)| caller.is_waiting());
-                if inner.waiting.len() < MAX_WAITING {
-                    inner.waiting.push_back((caller, start));
-                    return;
-                }
-                (start, Err(StoreError::Overloaded))
-            }
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        caller: CallerPresence,
+        start: Start,
+    ) {
+        let search = WaitingSearch {
+            tenant,
+            caller,
+            start,
         };
-        start(slot);
+        let abandoned = self.lock().take_abandoned();
+        // Dropped without the lock: they own what their callers have passed in.
+        drop(abandoned);
+        let refused = self.lock().enqueue(search);
+        if let Some(search) = refused {
+            (search.start)(Err(StoreError::Overloaded));
+        }
+        self.start_next();
     }
 
-    /// Returns the search that gets a slot that was released. Without one, the slot is free.
-    fn release(&self) -> Option<Start> {
-        let mut inner = self.lock();
-        while let Some((caller, start)) = inner.waiting.pop_front() {
-            if caller.is_waiting() {
-                return Some(start);
-            }
+    /// Starts the oldest search that may start, if there is a slot for it. Drops those whose callers have left.
+    fn start_next(self: &Arc<Self>) {
+        let abandoned = self.lock().take_abandoned();
+        drop(abandoned);
+        let next = self.lock().next();
+        if let Some(WaitingSearch { tenant, start, .. }) = next {
+            let slots = self.clone();
+            start(Ok(SearchSlot { slots, tenant }));
         }
-        inner.active -= 1;
-        None
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -71,11 +87,54 @@ impl SearchSlots {
     }
 }
 
+impl Inner {
+    /// Takes the waiting searches whose callers have left.
+    fn take_abandoned(&mut self) -> Vec<WaitingSearch> {
+        let all = std::mem::take(&mut self.waiting);
+        let mut abandoned = Vec::new();
+        for search in all {
+            match search.caller.is_waiting() {
+                true => self.waiting.push_back(search),
+                false => abandoned.push(search),
+            }
+        }
+        abandoned
+    }
+
+    /// Adds a search to those that wait. Returns it if too many wait.
+    fn enqueue(&mut self, search: WaitingSearch) -> Option<WaitingSearch> {
+        let same_tenant = |it: &&WaitingSearch| it.tenant == search.tenant;
+        let is_full = self.waiting.len() >= MAX_WAITING
+            || self.waiting.iter().filter(same_tenant).count() >= MAX_WAITING_OF_TENANT;
+        if is_full {
+            return Some(search);
+        }
+        self.waiting.push_back(search);
+        None
+    }
+
+    /// Takes the oldest search of a tenant without an active one, and counts it as active.
+    fn next(&mut self) -> Option<WaitingSearch> {
+        if self.active.len() >= MAX_ACTIVE {
+            return None;
+        }
+        let may_start =
+            |it: &WaitingSearch| it.caller.is_waiting() && !self.active.contains(&it.tenant);
+        let position = self.waiting.iter().position(may_start)?;
+        let search = self.waiting.remove(position)?;
+        self.active.push(search.tenant.clone());
+        Some(search)
+    }
+}
+
 impl Drop for SearchSlot {
     fn drop(&mut self) {
-        if let Some(start) = self.0.release() {
-            start(Ok(SearchSlot(self.0.clone())));
+        let mut inner = self.slots.lock();
+        if let Some(position) = inner.active.iter().position(|it| *it == self.tenant) {
+            inner.active.swap_remove(position);
         }
+        drop(inner);
+        self.slots.start_next();
     }
 }
 
@@ -87,12 +146,20 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<(usize, Result<SearchSlot, StoreError>)>>>;
 
-    /// Acquires a slot for search `number`, and logs its start.
+    /// Acquires a slot for search `number`, of a tenant of its own, and logs its start.
     fn acquire(slots: &Arc<SearchSlots>, number: usize, log: &Log) -> Answer<()> {
+        acquire_of(slots, &format!("t{number}"), number, log)
+    }
+
+    fn acquire_of(slots: &Arc<SearchSlots>, tenant: &str, number: usize, log: &Log) -> Answer<()> {
         let (_, answer, caller) = watched_reply_channel();
         let log = log.clone();
         let start = move |slot| log.lock().expect("no test panics").push((number, slot));
-        slots.acquire(caller, Box::new(start));
+        slots.acquire(
+            tenant.parse().expect("a tenant id"),
+            caller,
+            Box::new(start),
+        );
         answer
     }
 
@@ -121,7 +188,7 @@ mod tests {
             started.extend(ended);
         }
         assert_eq!(started, (0..all).map(|n| (n, true)).collect::<Vec<_>>());
-        assert_eq!(slots.lock().active, 0);
+        assert_eq!(slots.lock().active, []);
         drop(answers);
     }
 
@@ -132,7 +199,7 @@ mod tests {
         drop(answers.remove(2));
         assert_eq!(end_all(&log), [(0, true), (1, true)]);
         assert_eq!(end_all(&log), [(3, true)]);
-        assert_eq!(slots.lock().active, 0);
+        assert_eq!(slots.lock().active, []);
     }
 
     #[test]
@@ -146,5 +213,19 @@ mod tests {
         assert_eq!(end_all(&log).len(), MAX_ACTIVE);
         assert_eq!(end_all(&log), [(99, true)]);
         drop((active, waiting));
+    }
+
+    #[test]
+    fn a_tenant_keeps_no_other_from_searching() {
+        let (slots, log) = (Arc::new(SearchSlots::default()), Log::default());
+        let all = 1 + MAX_WAITING_OF_TENANT;
+        let answers: Vec<_> = (0..=all)
+            .map(|n| acquire_of(&slots, "many", n, &log))
+            .collect();
+        assert_eq!(end_all(&log)[..2], [(0, true), (all, false)]);
+        let other = acquire_of(&slots, "other", 99, &log);
+        let started = end_all(&log);
+        assert!(started.contains(&(99, true)), "{started:?}");
+        drop((answers, other));
     }
 }

@@ -168,6 +168,7 @@ impl ReplaySearch {
     /// Waits for a slot, and reads the pages.
     fn start(mut self, purpose: SearchPurpose, readers: Arc<Readers>, done: Done<ReplaySearch>) {
         let (slots, caller) = (readers.search_slots.clone(), self.caller.clone());
+        let tenant = self.page.tenant.clone();
         let start = move |slot: Result<SearchSlot, StoreError>| match slot {
             Ok(slot) => {
                 self.found.slot = Some(slot);
@@ -175,7 +176,7 @@ impl ReplaySearch {
             }
             Err(why) => done(Err(why)),
         };
-        slots.acquire(caller, Box::new(start));
+        slots.acquire(tenant, caller, Box::new(start));
     }
 
     /// Reads the remaining pages. Stops if the caller does not wait any more.
