@@ -170,8 +170,14 @@ async fn cancel(mut call: Call) -> Result<Response<Body>, Problem> {
     let id: ReplayId = call.id("replay", ResourceKind::Replay)?;
     let tenant = call.tenant().tenant.id.clone();
     let now = call.app.clock.wall();
-    let found = call.app.store.cancel_replay(now, tenant, id).await?;
-    let replay = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
+    let store = &call.app.store;
+    let found = store.cancel_replay(now, tenant.clone(), id).await?;
+    let cancelled = found.ok_or_else(|| Problem::missing(ResourceKind::Replay))?;
+    // The progress may be that before a step which has ended meanwhile.
+    let replay = match store.replay(tenant, id).await {
+        Ok(Some(stored)) => stored,
+        Ok(None) | Err(_) => cancelled,
+    };
     Ok(body::answer(StatusCode::OK, &Replay::from(&replay)))
 }
 
