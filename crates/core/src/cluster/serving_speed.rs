@@ -20,9 +20,7 @@ const MAX_SAMPLE_AGE: u64 = 30;
 /// Number of failures of a kind in a row from which on they count. After a restart of the database each connection fails
 /// once.
 const MIN_FAILURES: u32 = 2;
-/// The duration that round trips which fail again and again count for: the time limit of most of them. Failures within
-/// this time after a failed heartbeat do not count: then the node could not reach the database at all, and what failed may
-/// have begun before it could again.
+/// The duration that round trips which fail again and again count for: the time limit of most of them.
 const FAILED_ROUND_TRIP: Span = Span::from_secs(6);
 /// A node with quicker round trips is never slow: endpoints hardly notice them.
 pub const MIN_SLOW_ROUND_TRIP: Span = Span::from_millis(300);
@@ -209,8 +207,17 @@ pub(super) struct ServingSpeed {
     relapses: u32,
     /// True after a step up, until relapses are forgotten: a step down is then a relapse.
     was_raised: bool,
-    /// Time of the last failed heartbeat.
-    unreachable_at: Option<Tick>,
+    reach: DatabaseReach,
+}
+
+/// The state of the connection to the database, as the heartbeats show it. While it is lost the lease ends, and failures say
+/// nothing about the speed of the link.
+#[derive(Clone, Copy, Debug)]
+enum DatabaseReach {
+    /// Failures before this time may have begun while the database could not be reached, and do not count.
+    ReachedAgain { count_from: Tick },
+    /// The last heartbeat failed.
+    Lost,
 }
 
 impl ServingSpeed {
@@ -222,7 +229,9 @@ impl ServingSpeed {
             quick_heartbeats: 0,
             relapses: 0,
             was_raised: false,
-            unreachable_at: None,
+            reach: DatabaseReach::ReachedAgain {
+                count_from: Tick::START,
+            },
         }
     }
 
@@ -237,20 +246,32 @@ impl ServingSpeed {
 
     /// Adds a round trip that failed now: the database did not answer, or could not be reached.
     pub(super) fn fail(&mut self, now: Tick, kind: RoundTripKind) {
-        let is_reachable = self
-            .unreachable_at
-            .is_none_or(|at| now.since(at) > FAILED_ROUND_TRIP);
-        if is_reachable {
-            self.samples[kind as usize].fail(now);
+        match self.reach {
+            DatabaseReach::ReachedAgain { count_from } if now >= count_from => {
+                self.samples[kind as usize].fail(now);
+            }
+            DatabaseReach::ReachedAgain { .. } | DatabaseReach::Lost => {}
         }
     }
 
-    /// Handles that this node cannot reach the database at all: the lease covers that, and failures so far say nothing
-    /// about the link after it.
-    pub(super) fn cannot_reach_database(&mut self, now: Tick) {
-        self.unreachable_at = Some(now);
+    /// Handles that a heartbeat failed.
+    pub(super) fn heartbeat_failed(&mut self) {
+        self.reach = DatabaseReach::Lost;
         for samples in &mut self.samples {
             samples.failures = 0;
+        }
+    }
+
+    /// Handles that a heartbeat succeeded. Failures are reported with the heartbeats.
+    pub(super) fn heartbeat_succeeded(&mut self, now: Tick, heartbeat_interval: Span) {
+        match self.reach {
+            DatabaseReach::Lost => {
+                let report = Span::from_millis(2 * heartbeat_interval.as_millis());
+                self.reach = DatabaseReach::ReachedAgain {
+                    count_from: now.after(FAILED_ROUND_TRIP).after(report),
+                };
+            }
+            DatabaseReach::ReachedAgain { .. } => {}
         }
     }
 
@@ -469,21 +490,25 @@ mod tests {
 
     #[test]
     fn failures_while_the_database_cannot_be_reached_do_not_count() {
+        let interval = MS(1_000);
         let mut speed = ServingSpeed::new();
-        let record = |speed: &ServingSpeed, at: u64| speed.round_trips(Tick(at), MS(1_000)).record;
-        speed.add(Tick(0), RoundTripKind::Record, MS(5));
-        speed.fail(Tick(10), RoundTripKind::Record);
-        speed.fail(Tick(20), RoundTripKind::Record);
-        speed.cannot_reach_database(Tick(30));
-        assert_eq!(record(&speed, 30), Some(MS(5)));
-        let late = 30 + FAILED_ROUND_TRIP.as_millis();
-        for at in [40, 500, late - 1, late] {
+        let record = |speed: &ServingSpeed, at: u64| speed.round_trips(Tick(at), interval).record;
+        let fail = |speed: &mut ServingSpeed, at: u64| {
             speed.fail(Tick(at), RoundTripKind::Record);
-        }
-        assert_eq!(record(&speed, late), Some(MS(5)));
-        speed.fail(Tick(late + 1), RoundTripKind::Record);
-        speed.fail(Tick(late + 2), RoundTripKind::Record);
-        assert_eq!(record(&speed, late + 2), Some(FAILED_ROUND_TRIP));
+            speed.fail(Tick(at), RoundTripKind::Record);
+        };
+        speed.add(Tick(0), RoundTripKind::Record, MS(5));
+        fail(&mut speed, 10);
+        speed.heartbeat_failed();
+        assert_eq!(record(&speed, 30), Some(MS(5)));
+        fail(&mut speed, 9_000);
+        speed.heartbeat_succeeded(Tick(9_100), interval);
+        let count_from = 9_100 + FAILED_ROUND_TRIP.as_millis() + 2_000;
+        fail(&mut speed, count_from - 1);
+        assert_eq!(record(&speed, count_from - 1), Some(MS(5)));
+        speed.heartbeat_succeeded(Tick(count_from - 1), interval);
+        fail(&mut speed, count_from);
+        assert_eq!(record(&speed, count_from), Some(FAILED_ROUND_TRIP));
     }
 
     #[test]

@@ -39,9 +39,6 @@ pub(super) const ANSWER_TIMEOUT: Duration =
     Duration::from_millis(STATEMENT_MS as u64).saturating_add(TIMEOUT_GRACE);
 /// Time limit for an answer where every request and every delivery waits: a slower server counts as unavailable.
 pub(super) const QUICK_ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
-/// Statement timeout where [`QUICK_ANSWER_TIMEOUT`] is the time limit. It is shorter, so that a live server answers that a statement
-/// takes too long.
-pub(super) const QUICK_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for an answer to a cold operation, while the next writes wait.
 pub(super) const COLD_WRITE_TIMEOUT: Duration = Duration::from_secs(12);
 /// The oldest supported server version.
@@ -339,8 +336,6 @@ pub(super) struct NotConnected {
 /// Keeps one connection, and opens another when it is lost, with increasing pauses while connecting fails.
 pub(super) struct Connector {
     settings: Rc<PostgresSettings>,
-    /// Statement timeout, if it is not the usual one.
-    statement_timeout: Option<Duration>,
     conn: Option<Rc<PgConnection>>,
     /// The task that drives the connection.
     driver: Option<AbortHandle>,
@@ -354,18 +349,11 @@ impl Connector {
     pub(super) fn new(settings: Rc<PostgresSettings>) -> Connector {
         Connector {
             settings,
-            statement_timeout: None,
             conn: None,
             driver: None,
             failures: 0,
             next_try_at: None,
         }
-    }
-
-    /// Sets the statement timeout of the connections that it opens.
-    pub(super) fn with_statement_timeout(mut self, statement_timeout: Duration) -> Connector {
-        self.statement_timeout = Some(statement_timeout);
-        self
     }
 
     /// Returns the connection, opening one if there is none.
@@ -423,10 +411,6 @@ impl Connector {
             let _ = driver.await;
         });
         conn.set_time_limit(ANSWER_TIMEOUT);
-        if let Some(limit) = self.statement_timeout {
-            let sql = format!("SET statement_timeout = {}", limit.as_millis());
-            conn.batch(&sql).await?;
-        }
         let conn = Rc::new(conn);
         self.conn = Some(conn.clone());
         self.driver = Some(driver.abort_handle());

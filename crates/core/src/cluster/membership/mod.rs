@@ -221,9 +221,11 @@ impl MembershipState {
             panic!("a heartbeat was answered for a node that is not registered");
         };
         let dead = registered.update_heartbeats(now, view, self.timings);
+        let interval = self.timings.heartbeat_interval;
+        self.speed.heartbeat_succeeded(now, interval);
         self.speed
             .add(now, RoundTripKind::Heartbeat, now.since(sent));
-        let mine = self.speed.round_trips(now, self.timings.heartbeat_interval);
+        let mine = self.speed.round_trips(now, interval);
         let others = registered.quickest_others(now, view);
         let change = self.speed.judge(mine, others);
         registered.plan.clear();
@@ -288,7 +290,18 @@ impl MembershipState {
             self.speed
                 .add(now, RoundTripKind::Heartbeat, now.since(sent));
         }
-        self.speed.cannot_reach_database(now);
+        match asked {
+            Some(PendingRequest::Heartbeat { .. } | PendingRequest::Register) => {
+                self.speed.heartbeat_failed();
+            }
+            Some(
+                PendingRequest::Fence
+                | PendingRequest::Claim
+                | PendingRequest::Release
+                | PendingRequest::Leave,
+            )
+            | None => {}
+        }
         self.retry_at = now.after(self.timings.try_again);
         self.next_heartbeat_at = self.retry_at;
         match &mut self.membership {

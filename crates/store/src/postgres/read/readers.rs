@@ -19,8 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::postgres::connection::{
-    ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT,
-    QUICK_STATEMENT_TIMEOUT, TIMEOUT_GRACE,
+    ANSWER_TIMEOUT, Connector, NotConnected, PgConnection, QUICK_ANSWER_TIMEOUT, TIMEOUT_GRACE,
 };
 use crate::postgres::db_error::{DbError, ErrorKind};
 use crate::postgres::settings::PostgresSettings;
@@ -181,10 +180,7 @@ impl Readers {
         ] {
             for _ in 0..count {
                 let queue = queue.clone();
-                let mut connector = Connector::new(settings.clone());
-                if duration == ReadDuration::Quick {
-                    connector = connector.with_statement_timeout(QUICK_STATEMENT_TIMEOUT);
-                }
+                let connector = Connector::new(settings.clone());
                 tasks.push(tokio::task::spawn_local(queue.work(connector, duration)));
             }
         }
