@@ -157,7 +157,7 @@ async fn origin_endpoint(
     tenant: &Tenant,
     now: Timestamp,
     destination: &Destination,
-) -> Result<EndpointId, Problem> {
+) -> Result<EndpointId, NoKeys> {
     let url = origin_of(destination);
     for _ in 0..MAX_TRIES {
         let found = app.store.origin_endpoint(tenant.id.clone(), url.clone());
@@ -175,11 +175,11 @@ async fn origin_endpoint(
             CreateResult::Created => return Ok(id),
             // Another request to the same origin was faster.
             CreateResult::Taken => {}
-            CreateResult::NoSuchTenant => return Err(Problem::missing(ResourceKind::Tenant)),
-            CreateResult::TooMany => return Err(too_many_origins(MAX_ORIGINS)),
+            CreateResult::NoSuchTenant => return Err(Problem::missing(ResourceKind::Tenant).into()),
+            CreateResult::TooMany => return Err(too_many_origins(MAX_ORIGINS).into()),
         }
     }
-    Err(contended())
+    Err(contended().into())
 }
 
 /// Returns scheme, host and port of a destination, as a URL without a path.

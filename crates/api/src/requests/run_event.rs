@@ -69,29 +69,32 @@ impl App {
             .map_err(|error| {
                 Problem::new(Code::for_destination_error(&error), error.to_string())
             })?;
-        let endpoint = origin_endpoint(self, tenant, now, &destination).await?;
+        // Damaged keys stay damaged, so the run ends. Keys that another node can read are waited for.
+        let no_keys = |error: NoKeys| match error {
+            NoKeys::Damaged(error) => unreadable(tenant, &error),
+            NoKeys::OtherMasterKey(_) | NoKeys::Problem(_) => error.into(),
+        };
+        let endpoint = origin_endpoint(self, tenant, now, &destination)
+            .await
+            .map_err(no_keys)?;
         let mut request = target.request.clone();
         if !request.sealed_headers.is_empty() {
-            let unreadable = |error: &dyn std::fmt::Display| {
-                tracing::error!(target: LOG_TARGET, tenant = %tenant.id, %error, "the headers of a schedule's request cannot be decrypted");
-                let detail = "The headers of the schedule's request cannot be decrypted.";
-                Problem::new(Code::UnreadableHeaders, detail)
-            };
-            let keys = match signing_secret::keys_of(self, tenant).await {
-                Ok(keys) => keys,
-                Err(NoKeys::Damaged(error)) => return Err(unreadable(&error)),
-                Err(error @ (NoKeys::OtherMasterKey(_) | NoKeys::Problem(_))) => {
-                    return Err(error.into());
-                }
-            };
+            let keys = signing_secret::keys_of(self, tenant).await;
+            let keys = keys.map_err(no_keys)?;
             let resealed = keys.reseal_headers(
                 &tenant.id,
                 HEADERS_SEALED_FOR,
                 endpoint,
                 &request.sealed_headers,
             );
-            request.sealed_headers = resealed.map_err(|error| unreadable(&error))?;
+            request.sealed_headers = resealed.map_err(|error| unreadable(tenant, &error))?;
         }
         Ok((endpoint, request))
     }
+}
+
+fn unreadable(tenant: &Tenant, error: &dyn std::fmt::Display) -> Problem {
+    tracing::error!(target: LOG_TARGET, tenant = %tenant.id, %error, "the headers of a schedule's request cannot be decrypted");
+    let detail = "The headers of the schedule's request cannot be decrypted.";
+    Problem::new(Code::UnreadableHeaders, detail)
 }
