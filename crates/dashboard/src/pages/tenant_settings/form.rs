@@ -9,7 +9,7 @@ use crate::pages::form_values::{FormValues, filled, number};
 use crate::pages::setting_fields::{self, CUSTOM_FIELD, POLICY_FIELD, PROTECTION_FIELDS};
 
 /// The limits of a tenant with their labels. Form and API have the same names.
-pub(super) const LIMITS: [(&str, &str); 10] = [
+pub(super) const LIMITS: [(&str, &str); 12] = [
     ("endpoints", "Endpoints"),
     ("events_per_month", "Events per month"),
     ("events_per_second", "Events per second"),
@@ -20,12 +20,22 @@ pub(super) const LIMITS: [(&str, &str); 10] = [
     ("in_flight", "Concurrent attempts"),
     ("payload_bytes", "Payload size in bytes"),
     ("max_attempts", "Attempts per retry policy"),
+    ("schedules", "Schedules"),
+    (
+        "shortest_schedule_interval",
+        "Shortest interval between occurrences",
+    ),
     ("retention", "Delivery retention"),
     ("payload_retention", "Payload retention"),
     ("attempt_retention", "Attempt-history retention"),
 ];
 /// Limits that are durations.
-const DURATIONS: [&str; 3] = ["retention", "payload_retention", "attempt_retention"];
+const DURATIONS: [&str; 4] = [
+    "shortest_schedule_interval",
+    "retention",
+    "payload_retention",
+    "attempt_retention",
+];
 /// API fields besides limits and thresholds, with their form fields.
 const FIELDS: [(&str, &str); 8] = [
     ("name", "name"),
@@ -143,11 +153,12 @@ fn text_of(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn tenant() -> Tenant {
         let tenant = json!({
             "id": "acme", "name": "Acme", "default_retry_policy": {"preset": "swift"}, "plan": "free",
-            "limits": {"endpoints": 5, "retention": "7d"},
+            "limits": {"endpoints": 5, "retention": "7d", "schedules": 3, "shortest_schedule_interval": "1m"},
             "endpoint_defaults": {"timeout": "10s", "rate_limit": {"per_second": 2.5, "burst": 9}},
             "protection": {"breaker": {"refusals": 20}}, "created_at": "2026-01-02T03:04:05.678Z",
         });
@@ -163,6 +174,8 @@ mod tests {
         assert_eq!(document["plan"], "free");
         assert_eq!(document["limits"]["endpoints"], 5);
         assert_eq!(document["limits"]["retention"], "7d");
+        assert_eq!(document["limits"]["schedules"], 3);
+        assert_eq!(document["limits"]["shortest_schedule_interval"], "1m");
         assert_eq!(document["limits"]["events_per_second"], Value::Null);
         assert_eq!(document["default_retry_policy"], json!({"preset": "swift"}));
         let defaults = json!({
@@ -170,6 +183,19 @@ mod tests {
         });
         assert_eq!(document["endpoint_defaults"], defaults);
         assert_eq!(document["protection"]["breaker"]["refusals"], 20);
+    }
+
+    #[test]
+    fn every_limit_can_be_set() {
+        let limits = serde_json::to_value(tenant().limits).expect("JSON");
+        let names: BTreeSet<&str> = limits
+            .as_object()
+            .expect("an object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let shown: BTreeSet<&str> = LIMITS.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(shown, names);
     }
 
     #[test]
